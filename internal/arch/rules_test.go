@@ -21,7 +21,7 @@ var programs = []string{"examples/...", "cmd/...", "localstack/...", "internal/t
 // testSupport is code for tests that is not itself in _test.go files.
 var testSupport = []string{
 	"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/faulty", "internal/suite",
-	"internal/storetest", "internal/testserver/...", "sqsfake", "pubsubfake", "localstack/...", "internal/tests/...",
+	"internal/storetest", "internal/coretest/rig", "internal/testserver/...", "sqsfake", "pubsubfake", "localstack/...", "internal/tests/...",
 }
 
 // apart are modules whose packages keep no rule but the length of a file: they compare onceq

@@ -1,4 +1,4 @@
-package onceq_test
+package batches
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -59,8 +60,8 @@ func (b *batchesSeen) sizes() (ns []int) {
 }
 
 // inBatches is the option of a Worker with a Batched handler and so many slots.
-func inBatches(concurrency int, h onceq.Handler) option {
-	return with(func(c *setup) { c.Handler, c.Concurrency = h, concurrency })
+func inBatches(concurrency int, h onceq.Handler) rig.Option {
+	return rig.With(func(c *rig.Setup) { c.Handler, c.Concurrency = h, concurrency })
 }
 
 func TestBatchedRunsWhenItIsFullOrHasLingered(t *testing.T) {
@@ -69,25 +70,25 @@ func TestBatchedRunsWhenItIsFullOrHasLingered(t *testing.T) {
 		got.note(js)
 		return nil
 	})
-	bubble(t, nil, func(r *rig) {
+	rig.Bubble(t, nil, func(r *rig.Rig) {
 		got = newBatchesSeen()
-		r.start()
-		r.send(numbered("k", 6)...)
-		pass(9 * time.Second)
+		r.Start()
+		r.Send(rig.Numbered("k", 6)...)
+		rig.Pass(9 * time.Second)
 		if ns := got.sizes(); !slices.Equal(ns, []int{4}) {
 			t.Errorf("after 9 s there were batches of %v, want one of 4", ns)
 		}
-		pass(2 * time.Second)
+		rig.Pass(2 * time.Second)
 		if ns := got.sizes(); !slices.Equal(ns, []int{4, 2}) {
 			t.Errorf("after the linger there were batches of %v, want 4 and 2", ns)
 		}
 		if got.at[0] != 0 || got.at[1] != 10*time.Second {
 			t.Errorf("the batches began at %v", got.at)
 		}
-		for _, k := range numbered("k", 6) {
-			r.wantStatus(k, dedupe.Done)
+		for _, k := range rig.Numbered("k", 6) {
+			r.WantStatus(k, dedupe.Done)
 		}
-		r.wantQueue(0)
+		r.WantQueue(0)
 	}, inBatches(10, h))
 }
 
@@ -96,18 +97,18 @@ func TestBatchedDoesNotWaitForTheBatchBefore(t *testing.T) {
 	var got *batchesSeen
 	h := onceq.Batched(onceq.BatchedOptions{Max: 2, Linger: time.Second}, func(_ context.Context, js []*onceq.Job) []error {
 		got.note(js)
-		takes(time.Minute)
+		rig.Takes(time.Minute)
 		return nil
 	})
-	bubble(t, nil, func(r *rig) {
+	rig.Bubble(t, nil, func(r *rig.Rig) {
 		got = newBatchesSeen()
-		r.start()
-		r.send("a", "b", "c")
-		pass(2 * time.Second)
+		r.Start()
+		r.Send("a", "b", "c")
+		rig.Pass(2 * time.Second)
 		if ns := got.sizes(); !slices.Equal(ns, []int{2, 1}) {
 			t.Errorf("batches of %v run, want 2 and 1", ns)
 		}
-		pass(2 * time.Minute)
+		rig.Pass(2 * time.Minute)
 	}, inBatches(10, h))
 }
 
@@ -117,32 +118,32 @@ func TestBatchedErrorsAreByPosition(t *testing.T) {
 		for i, j := range js {
 			switch j.Key().Key {
 			case "permanent":
-				errs[i] = onceq.Permanent(errBoom)
+				errs[i] = onceq.Permanent(rig.ErrBoom)
 			case "later":
-				errs[i] = onceq.RetryAfter(time.Hour, errBoom)
+				errs[i] = onceq.RetryAfter(time.Hour, rig.ErrBoom)
 			case "plain":
-				errs[i] = errBoom
+				errs[i] = rig.ErrBoom
 			case "unknown":
-				errs[i] = onceq.Unknown(errBoom)
+				errs[i] = onceq.Unknown(rig.ErrBoom)
 			}
 		}
 		return errs
 	})
-	bubble(t, nil, func(r *rig) {
-		r.send("permanent", "later", "plain", "unknown", "done")
-		r.run(500 * time.Millisecond)
-		r.wantOutcomes("permanent", "failed")
-		r.wantOutcomes("later", "retried")
-		r.wantOutcomes("plain", "retried")
-		r.wantOutcomes("unknown", "parked")
-		r.wantOutcomes("done", "done")
-		if d := r.q.delays("later"); !slices.Equal(d, []time.Duration{time.Hour}) {
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		r.Send("permanent", "later", "plain", "unknown", "done")
+		r.RunFor(500 * time.Millisecond)
+		r.WantOutcomes("permanent", "failed")
+		r.WantOutcomes("later", "retried")
+		r.WantOutcomes("plain", "retried")
+		r.WantOutcomes("unknown", "parked")
+		r.WantOutcomes("done", "done")
+		if d := r.Q.Delays("later"); !slices.Equal(d, []time.Duration{time.Hour}) {
 			t.Errorf("the job that asked for an hour was given back for %v", d)
 		}
-		if d := r.q.delays("plain"); !slices.Equal(d, []time.Duration{time.Second}) {
+		if d := r.Q.Delays("plain"); !slices.Equal(d, []time.Duration{time.Second}) {
 			t.Errorf("a plain error was given back for %v, want the backoff", d)
 		}
-	}, inBatches(5, h), parks, steady)
+	}, inBatches(5, h), rig.Parks, rig.Steady)
 }
 
 // A function that sorts its jobs, as who locks rows must, answers in that order.
@@ -155,23 +156,23 @@ func TestBatchedThatSorts(t *testing.T) {
 				for i, j := range js {
 					switch j.Key().Key {
 					case "b":
-						errs[i] = onceq.Permanent(errBoom)
+						errs[i] = onceq.Permanent(rig.ErrBoom)
 					case left:
 						t.Errorf("%q is in a batch, and its context has ended", left)
 					}
 				}
 				return errs
 			})
-			bubble(t, nil, func(r *rig) {
-				r.send("e", "b", "d", "a", "c", "f")
-				r.run(500 * time.Millisecond)
+			rig.Bubble(t, nil, func(r *rig.Rig) {
+				r.Send("e", "b", "d", "a", "c", "f")
+				r.RunFor(500 * time.Millisecond)
 				for _, k := range []string{"a", "c", "d", "e", "f"} {
 					if k != left {
-						r.wantOutcomes(k, "done")
+						r.WantOutcomes(k, "done")
 					}
 				}
-				r.wantOutcomes("b", "failed")
-			}, inBatches(6, h), steady, with(func(c *setup) {
+				r.WantOutcomes("b", "failed")
+			}, inBatches(6, h), rig.Steady, rig.With(func(c *rig.Setup) {
 				if left == "" {
 					return
 				}
@@ -209,17 +210,17 @@ func TestBatchedThatBreaks(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, park %v", name, park), func(t *testing.T) {
 				h := onceq.Batched(onceq.BatchedOptions{Max: 3}, func(_ context.Context, js []*onceq.Job) []error { return f(js) })
 				want, class := "retried", onceq.ClassPanic
-				options := []option{inBatches(3, h), steady}
+				options := []rig.Option{inBatches(3, h), rig.Steady}
 				if park {
 					want, class = "parked", onceq.ClassInterrupted
-					options = append(options, parks)
+					options = append(options, rig.Parks)
 				}
-				bubble(t, nil, func(r *rig) {
-					r.send("a", "b", "c")
-					r.run(500 * time.Millisecond)
+				rig.Bubble(t, nil, func(r *rig.Rig) {
+					r.Send("a", "b", "c")
+					r.RunFor(500 * time.Millisecond)
 					for _, k := range []string{"a", "b", "c"} {
-						r.wantOutcomes(k, want)
-						if end := r.seen.of(k)[0]; end.ErrClass != class {
+						r.WantOutcomes(k, want)
+						if end := r.Seen.Of(k)[0]; end.ErrClass != class {
 							t.Errorf("%s is of class %q, want %q (%s)", k, end.ErrClass, class, end.Err)
 						}
 					}
@@ -231,15 +232,15 @@ func TestBatchedThatBreaks(t *testing.T) {
 
 func TestBatchedPanicNamesItsPlace(t *testing.T) {
 	h := onceq.Batched(onceq.BatchedOptions{Max: 2}, func(context.Context, []*onceq.Job) []error { return breaksHere() })
-	bubble(t, nil, func(r *rig) {
-		r.send("a", "b")
-		r.run(500 * time.Millisecond)
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		r.Send("a", "b")
+		r.RunFor(500 * time.Millisecond)
 		for _, k := range []string{"a", "b"} {
-			if end := r.seen.of(k)[0]; !strings.Contains(end.Err, "no such table") || !strings.Contains(end.Err, "breaksHere") {
+			if end := r.Seen.Of(k)[0]; !strings.Contains(end.Err, "no such table") || !strings.Contains(end.Err, "breaksHere") {
 				t.Errorf("%s: the error does not tell where it panicked: %s", k, end.Err)
 			}
 		}
-	}, inBatches(2, h), steady)
+	}, inBatches(2, h), rig.Steady)
 }
 
 func breaksHere() []error { panic("no such table") }
@@ -263,26 +264,26 @@ func TestBatchedContextEndsWithItsLastJob(t *testing.T) {
 		}
 		return errs
 	})
-	bubble(t, nil, func(r *rig) {
+	rig.Bubble(t, nil, func(r *rig.Rig) {
 		for i, k := range []string{"a", "b", "c"} {
-			m := message(k)
+			m := rig.Message(k)
 			m.Meta.Timeout = time.Duration(i+1) * time.Second
-			r.put(m)
+			r.Put(m)
 		}
-		r.run(5 * time.Second)
+		r.RunFor(5 * time.Second)
 		if at != 3*time.Second || !errors.Is(cause, onceq.ErrTimeout) {
 			t.Errorf("the context ended after %v with %v, want 3s and ErrTimeout", at, cause)
 		}
-		if d := last.Sub(r.began); d != 3*time.Second {
+		if d := last.Sub(r.Began); d != 3*time.Second {
 			t.Errorf("the deadline was after %v, want 3s", d)
 		}
-		r.wantOutcomes("a", "done")
+		r.WantOutcomes("a", "done")
 		for _, k := range []string{"b", "c"} {
-			if end := r.seen.of(k)[0]; end.ErrClass != onceq.ClassTimeout {
+			if end := r.Seen.Of(k)[0]; end.ErrClass != onceq.ClassTimeout {
 				t.Errorf("%s ended as %+v", k, end)
 			}
 		}
-	}, inBatches(3, h), with(func(c *setup) {
+	}, inBatches(3, h), rig.With(func(c *rig.Setup) {
 		c.Defaults.Backoff = func(int, error) time.Duration { return time.Hour }
 	}))
 }
@@ -296,7 +297,7 @@ func TestBatchedContextWithoutADeadline(t *testing.T) {
 		if err := ctx.Err(); err != nil {
 			t.Error(err)
 		}
-		takes(2 * time.Second)
+		rig.Takes(2 * time.Second)
 		if err := ctx.Err(); err != nil {
 			t.Errorf("after the timeout of one of two: %v", err)
 		}
@@ -307,12 +308,12 @@ func TestBatchedContextWithoutADeadline(t *testing.T) {
 		}
 		return nil
 	})
-	bubble(t, nil, func(r *rig) {
-		m := message("a")
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		m := rig.Message("a")
 		m.Meta.Timeout = time.Second
-		r.put(m, message("b"))
-		r.run(5 * time.Second)
-		r.wantOutcomes("b", "done")
+		r.Put(m, rig.Message("b"))
+		r.RunFor(5 * time.Second)
+		r.WantOutcomes("b", "done")
 	}, inBatches(2, h))
 }
 
@@ -330,9 +331,9 @@ func TestBatchedContextIsTheFirstJobs(t *testing.T) {
 			return next.Handle(context.WithValue(ctx, name{}, j.Key().Key), j)
 		})
 	})
-	bubble(t, nil, func(r *rig) {
-		r.send("a", "b")
-		r.run(time.Second)
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		r.Send("a", "b")
+		r.RunFor(time.Second)
 		if left == nil || left.Err() == nil {
 			t.Error("the context goes on when its batch has ended")
 		}
@@ -346,18 +347,18 @@ func TestBatchedLeavesOutWhatIsLost(t *testing.T) {
 		got.note(js)
 		return nil
 	})
-	bubble(t, nil, func(r *rig) {
+	rig.Bubble(t, nil, func(r *rig.Rig) {
 		got = newBatchesSeen()
-		r.start()
-		r.send("a", "b")
-		pass(time.Second)
-		r.store.steal(t, "a")
-		pass(45 * time.Second) // a beat finds it
+		r.Start()
+		r.Send("a", "b")
+		rig.Pass(time.Second)
+		r.Store.Steal(t, "a")
+		rig.Pass(45 * time.Second) // a beat finds it
 		got.want(t)
-		pass(5 * time.Second)
+		rig.Pass(5 * time.Second)
 		got.want(t, "b")
-		r.wantOutcomes("b", "done")
-		if ends := r.seen.outcomes("a"); !slices.Contains(ends, "lease-lost") || slices.Contains(ends, "done") {
+		r.WantOutcomes("b", "done")
+		if ends := r.Seen.Outcomes("a"); !slices.Contains(ends, "lease-lost") || slices.Contains(ends, "done") {
 			t.Errorf("a ended as %v", ends)
 		}
 	}, inBatches(3, h))
@@ -370,21 +371,21 @@ func TestBatchedLeavesOutWhatIsNotConfirmed(t *testing.T) {
 		got.note(js)
 		return nil
 	})
-	bubble(t, nil, func(r *rig) {
+	rig.Bubble(t, nil, func(r *rig.Rig) {
 		got = newBatchesSeen()
-		r.start()
-		r.send("a")
-		pass(21 * time.Second) // two beats: its lease ends 50 s after the start
-		r.store.fails(errBoom, onceqtest.Renew)
-		pass(28 * time.Second)
+		r.Start()
+		r.Send("a")
+		rig.Pass(21 * time.Second) // two beats: its lease ends 50 s after the start
+		r.Store.Fails(rig.ErrBoom, onceqtest.Renew)
+		rig.Pass(28 * time.Second)
 		got.want(t)
-		if ends := r.seen.outcomes("a"); len(ends) == 0 || ends[0] != "handed-back" {
+		if ends := r.Seen.Outcomes("a"); len(ends) == 0 || ends[0] != "handed-back" {
 			t.Errorf("what has not begun ended as %v", ends)
 		}
-		r.store.heals()
-		pass(2 * time.Minute)
+		r.Store.Heals()
+		rig.Pass(2 * time.Minute)
 		got.want(t, "a")
-		r.wantStatus("a", dedupe.Done)
+		r.WantStatus("a", dedupe.Done)
 	}, inBatches(3, h))
 }
 
@@ -393,18 +394,18 @@ func TestBatchedInADrain(t *testing.T) {
 	var got *batchesSeen
 	h := onceq.Batched(onceq.BatchedOptions{Max: 2, Linger: 5 * time.Second}, func(_ context.Context, js []*onceq.Job) []error {
 		got.note(js)
-		takes(7 * time.Second)
+		rig.Takes(7 * time.Second)
 		return nil
 	})
-	bubble(t, nil, func(r *rig) {
+	rig.Bubble(t, nil, func(r *rig.Rig) {
 		got = newBatchesSeen()
-		r.start()
-		r.send("a", "b")
-		pass(time.Second)
-		r.send("c")
-		pass(time.Second)
+		r.Start()
+		r.Send("a", "b")
+		rig.Pass(time.Second)
+		r.Send("c")
+		rig.Pass(time.Second)
 		began := time.Now()
-		if err := r.stop(); err != nil {
+		if err := r.Stop(); err != nil {
 			t.Fatal(err)
 		}
 		if took := time.Since(began); took != 5*time.Second {
@@ -413,9 +414,9 @@ func TestBatchedInADrain(t *testing.T) {
 		if ns := got.sizes(); !slices.Equal(ns, []int{2}) {
 			t.Errorf("batches of %v", ns)
 		}
-		r.wantOutcomes("a", "done")
-		r.wantOutcomes("c", "handed-back")
-		if n := r.record("c").Attempt; n != 0 {
+		r.WantOutcomes("a", "done")
+		r.WantOutcomes("c", "handed-back")
+		if n := r.Record("c").Attempt; n != 0 {
 			t.Errorf("what was handed back counts %d attempts", n)
 		}
 	}, inBatches(4, h))
@@ -430,40 +431,40 @@ func TestBatchedIsCutOffByADrain(t *testing.T) {
 		}
 		return slices.Repeat([]error{context.Cause(ctx)}, len(js))
 	})
-	bubble(t, nil, func(r *rig) {
-		r.start()
-		r.send("a", "b")
-		pass(time.Second)
-		if err := r.stop(); err != nil {
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		r.Start()
+		r.Send("a", "b")
+		rig.Pass(time.Second)
+		if err := r.Stop(); err != nil {
 			t.Fatal(err)
 		}
 		for _, k := range []string{"a", "b"} {
-			r.wantOutcomes(k, "handed-back")
+			r.WantOutcomes(k, "handed-back")
 		}
-	}, inBatches(2, h), with(func(c *setup) { c.DrainTimeout = 3 * time.Second }))
+	}, inBatches(2, h), rig.With(func(c *rig.Setup) { c.DrainTimeout = 3 * time.Second }))
 }
 
 // A function that ignores its context holds up its own jobs, and Run's hard end no longer than any
 // other handler.
 func TestBatchedThatIgnoresItsContext(t *testing.T) {
 	h := onceq.Batched(onceq.BatchedOptions{Max: 2}, func(context.Context, []*onceq.Job) []error {
-		takes(time.Hour)
+		rig.Takes(time.Hour)
 		return nil
 	})
-	bubble(t, nil, func(r *rig) {
-		r.start()
-		r.send("a", "b")
-		pass(time.Second)
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		r.Start()
+		r.Send("a", "b")
+		rig.Pass(time.Second)
 		began := time.Now()
 		var undone *onceq.DrainError
-		if err := r.stop(); !errors.As(err, &undone) || len(undone.Jobs) != 2 {
+		if err := r.Stop(); !errors.As(err, &undone) || len(undone.Jobs) != 2 {
 			t.Errorf("Run answered %v", err)
 		}
 		if took := time.Since(began); took != 8*time.Second {
 			t.Errorf("the drain took %v, want DrainTimeout and SettleTimeout", took)
 		}
-		pass(2 * time.Hour)
-	}, inBatches(2, h), with(func(c *setup) { c.DrainTimeout = 3 * time.Second }))
+		rig.Pass(2 * time.Hour)
+	}, inBatches(2, h), rig.With(func(c *rig.Setup) { c.DrainTimeout = 3 * time.Second }))
 }
 
 // A job whose own time is short does not wait for all of the linger.
@@ -473,15 +474,15 @@ func TestBatchedDoesNotUseUpATimeout(t *testing.T) {
 		got.note(js)
 		return nil
 	})
-	bubble(t, nil, func(r *rig) {
+	rig.Bubble(t, nil, func(r *rig.Rig) {
 		got = newBatchesSeen()
-		r.start()
-		r.send("a")
-		pass(time.Second)
-		m := message("b")
+		r.Start()
+		r.Send("a")
+		rig.Pass(time.Second)
+		m := rig.Message("b")
 		m.Meta.Timeout = 4 * time.Second
-		r.put(m)
-		pass(time.Minute)
+		r.Put(m)
+		rig.Pass(time.Minute)
 		got.want(t, "a b")
 		if got.at[0] != 3*time.Second {
 			t.Errorf("the batch began after %v, want 3s", got.at[0])
@@ -491,8 +492,8 @@ func TestBatchedDoesNotUseUpATimeout(t *testing.T) {
 
 // A group has one job in a batch, and its order.
 func TestBatchedKeepsTheOrderOfGroups(t *testing.T) {
-	for _, p := range ordered {
-		var d diary
+	for _, p := range rig.Ordered {
+		var d rig.Diary
 		var mu sync.Mutex
 		most := 0
 		failed := make(map[string]bool)
@@ -502,22 +503,22 @@ func TestBatchedKeepsTheOrderOfGroups(t *testing.T) {
 			mu.Unlock()
 			errs := make([]error, len(js))
 			for i, j := range js {
-				d.write(t, j)
+				d.Write(t, j)
 				mu.Lock()
 				if k := j.Key().Key; strings.HasSuffix(k, "3") && !failed[k] {
-					failed[k], errs[i] = true, errBoom
+					failed[k], errs[i] = true, rig.ErrBoom
 				}
 				mu.Unlock()
 			}
-			takes(time.Second)
+			rig.Takes(time.Second)
 			for _, j := range js {
-				d.ends(j)
+				d.Left(j)
 			}
 			return errs
 		})
-		bubble(t, nil, func(r *rig) {
-			r.send(grouped(4, 6)...)
-			r.run(5 * time.Minute)
+		rig.Bubble(t, nil, func(r *rig.Rig) {
+			r.Send(rig.Grouped(4, 6)...)
+			r.RunFor(5 * time.Minute)
 			for g := range 4 {
 				name := string(rune('a' + g))
 				var want []string
@@ -527,14 +528,14 @@ func TestBatchedKeepsTheOrderOfGroups(t *testing.T) {
 						want = append(want, fmt.Sprintf("%s%02d", name, i))
 					}
 				}
-				if got := d.of(name); !slices.Equal(got, want) {
+				if got := d.Keys(name); !slices.Equal(got, want) {
 					t.Errorf("%v: group %s ran as %v", p, name, got)
 				}
 			}
 			if most < 2 {
 				t.Errorf("%v: the largest batch had %d jobs", p, most)
 			}
-		}, preset(p), inBatches(4, h), steady)
+		}, rig.Preset(p), inBatches(4, h), rig.Steady)
 	}
 }
 
@@ -550,16 +551,16 @@ func TestBatchedWithCopiesOfAJob(t *testing.T) {
 		}
 		return nil
 	})
-	bubble(t, nil, func(r *rig) {
-		r.send("a", "a", "b", "a", "b", "c")
-		r.run(10 * time.Minute)
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		r.Send("a", "a", "b", "a", "b", "c")
+		r.RunFor(10 * time.Minute)
 		if ns := seen.sizes(); !slices.Equal(ns, []int{3, 3, 3}) {
 			t.Errorf("the batches had %v jobs, want three of 3", ns)
 		}
 		for _, k := range []string{"a", "b", "c"} {
-			r.wantStatus(k, dedupe.Done)
+			r.WantStatus(k, dedupe.Done)
 		}
-		r.wantQueue(0)
-		r.noLetters()
-	}, inBatches(10, h), steady)
+		r.WantQueue(0)
+		r.NoLetters()
+	}, inBatches(10, h), rig.Steady)
 }

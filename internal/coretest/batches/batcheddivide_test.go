@@ -1,4 +1,4 @@
-package onceq_test
+package batches
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // What is tested here is BatchedOptions.Divide.
@@ -28,9 +29,9 @@ func isPoison(j *onceq.Job) bool { return j.Key().Key == "poison" }
 
 // wholeFailures are the ways in which f fails for all jobs of a call.
 var wholeFailures = map[string]func(js []*onceq.Job) []error{
-	"answers errors":    func(js []*onceq.Job) []error { return slices.Repeat([]error{errBoom}, len(js)) },
-	"answers permanent": func(js []*onceq.Job) []error { return slices.Repeat([]error{onceq.Permanent(errBoom)}, len(js)) },
-	"answers unknown":   func(js []*onceq.Job) []error { return slices.Repeat([]error{onceq.Unknown(errBoom)}, len(js)) },
+	"answers errors":    func(js []*onceq.Job) []error { return slices.Repeat([]error{rig.ErrBoom}, len(js)) },
+	"answers permanent": func(js []*onceq.Job) []error { return slices.Repeat([]error{onceq.Permanent(rig.ErrBoom)}, len(js)) },
+	"answers unknown":   func(js []*onceq.Job) []error { return slices.Repeat([]error{onceq.Unknown(rig.ErrBoom)}, len(js)) },
 	"panics":            func([]*onceq.Job) []error { panic("no such row") },
 	"ends":              func([]*onceq.Job) []error { runtime.Goexit(); return nil },
 	"too long":          func(js []*onceq.Job) []error { return make([]error, len(js)+1) },
@@ -47,7 +48,7 @@ func TestBatchedDivides(t *testing.T) {
 			}
 			t.Run(test, func(t *testing.T) {
 				var calls atomic.Int64
-				options := []option{most(1), inBatches(100, divided(&calls, func(_ context.Context, js []*onceq.Job) []error {
+				options := []rig.Option{rig.Most(1), inBatches(100, divided(&calls, func(_ context.Context, js []*onceq.Job) []error {
 					if slices.ContainsFunc(js, isPoison) {
 						return fails(js)
 					}
@@ -55,22 +56,22 @@ func TestBatchedDivides(t *testing.T) {
 				}))}
 				sound := !park || name == "answers errors" || name == "answers permanent"
 				if park {
-					options = append(options, parks)
+					options = append(options, rig.Parks)
 				}
-				bubble(t, nil, func(r *rig) {
-					ks := numbered("k", 99)
-					r.send(append(slices.Clone(ks), "poison")...)
-					r.run(10 * time.Second)
+				rig.Bubble(t, nil, func(r *rig.Rig) {
+					ks := rig.Numbered("k", 99)
+					r.Send(append(slices.Clone(ks), "poison")...)
+					r.RunFor(10 * time.Second)
 					done := 0
 					for _, k := range ks {
-						if r.record(k).Status == dedupe.Done {
+						if r.Record(k).Status == dedupe.Done {
 							done++
 						}
-						if n := r.record(k).Attempt; n != 1 {
+						if n := r.Record(k).Attempt; n != 1 {
 							t.Errorf("%d attempts of %s", n, k)
 						}
 					}
-					letters := len(r.letters())
+					letters := len(r.Letters())
 					if sound && (done != 99 || letters != 1 || calls.Load() > 16) {
 						t.Errorf("%d of 99 were done, with %d letters and %d calls", done, letters, calls.Load())
 					}
@@ -90,22 +91,22 @@ func TestBatchedDividesNoOutage(t *testing.T) {
 		most  int
 		calls int64
 	}{
-		"it errs":                     {errBoom, 3, 7},
-		"it errs at the last attempt": {errBoom, 1, 199},
-		"it asks for time":            {onceq.RetryAfter(time.Hour, errBoom), 1, 1},
+		"it errs":                     {rig.ErrBoom, 3, 7},
+		"it errs at the last attempt": {rig.ErrBoom, 1, 199},
+		"it asks for time":            {onceq.RetryAfter(time.Hour, rig.ErrBoom), 1, 1},
 		"it hangs":                    {context.DeadlineExceeded, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls atomic.Int64
-			bubble(t, nil, func(r *rig) {
-				r.send(numbered("k", 100)...)
-				r.run(10 * time.Second)
+			rig.Bubble(t, nil, func(r *rig.Rig) {
+				r.Send(rig.Numbered("k", 100)...)
+				r.RunFor(10 * time.Second)
 				if n := calls.Load(); n != c.calls {
 					t.Errorf("%d calls, want %d", n, c.calls)
 				}
-			}, most(c.most), inBatches(100, divided(&calls, func(_ context.Context, js []*onceq.Job) []error {
+			}, rig.Most(c.most), inBatches(100, divided(&calls, func(_ context.Context, js []*onceq.Job) []error {
 				return slices.Repeat([]error{c.err}, len(js))
-			})), with(func(c *setup) {
+			})), rig.With(func(c *rig.Setup) {
 				c.Defaults.Backoff = func(int, error) time.Duration { return time.Hour }
 			}))
 		})
@@ -119,7 +120,7 @@ func TestBatchedDividedInADrain(t *testing.T) {
 		var calls atomic.Int64
 		var mu sync.Mutex
 		ended := 0
-		options := []option{most(1), with(func(c *setup) { c.DrainTimeout = 5 * time.Second }), inBatches(4, onceq.Batched(
+		options := []rig.Option{rig.Most(1), rig.With(func(c *rig.Setup) { c.DrainTimeout = 5 * time.Second }), inBatches(4, onceq.Batched(
 			onceq.BatchedOptions{Max: 4, Divide: true}, func(ctx context.Context, js []*onceq.Job) []error {
 				calls.Add(1)
 				if ctx.Err() != nil {
@@ -128,24 +129,24 @@ func TestBatchedDividedInADrain(t *testing.T) {
 					mu.Unlock()
 				}
 				if len(js) == 4 {
-					return slices.Repeat([]error{errBoom}, len(js))
+					return slices.Repeat([]error{rig.ErrBoom}, len(js))
 				}
-				takes(10 * time.Second) // one half, which is complete all the same
+				rig.Takes(10 * time.Second) // one half, which is complete all the same
 				return nil
 			}))}
 		if park {
-			options = append(options, parks)
+			options = append(options, rig.Parks)
 		}
-		bubble(t, nil, func(r *rig) {
-			r.start()
-			r.send("a", "b", "c", "d")
-			pass(3 * time.Second)
-			if err := r.stop(); err != nil {
+		rig.Bubble(t, nil, func(r *rig.Rig) {
+			r.Start()
+			r.Send("a", "b", "c", "d")
+			rig.Pass(3 * time.Second)
+			if err := r.Stop(); err != nil {
 				t.Error(err)
 			}
 			done, back := 0, 0
 			for _, k := range []string{"a", "b", "c", "d"} {
-				switch rec := r.record(k); {
+				switch rec := r.Record(k); {
 				case rec.Status == dedupe.Done:
 					done++
 				case rec.Status == dedupe.Released && rec.Attempt == 0:
@@ -157,7 +158,7 @@ func TestBatchedDividedInADrain(t *testing.T) {
 			if done != 2 || back != 2 || calls.Load() != 2 || ended != 0 {
 				t.Errorf("park %v: %d done, %d given back, %d calls, %d of them for ended contexts", park, done, back, calls.Load(), ended)
 			}
-			r.noLetters()
+			r.NoLetters()
 		}, options...)
 	}
 }
@@ -168,7 +169,7 @@ func TestBatchedDividedBeyondATimeout(t *testing.T) {
 	h := onceq.Batched(onceq.BatchedOptions{Max: 4, Divide: true}, func(_ context.Context, js []*onceq.Job) []error {
 		calls.Add(1)
 		if len(js) == 4 {
-			takes(2 * time.Second)
+			rig.Takes(2 * time.Second)
 			return slices.Repeat([]error{errors.New("deadlock")}, len(js))
 		}
 		for _, j := range js {
@@ -178,19 +179,19 @@ func TestBatchedDividedBeyondATimeout(t *testing.T) {
 		}
 		return nil
 	})
-	bubble(t, nil, func(r *rig) {
-		m := message("short")
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		m := rig.Message("short")
 		m.Meta.Timeout = time.Second
-		r.put(m)
-		r.send("a", "b", "c")
-		r.run(5 * time.Second)
+		r.Put(m)
+		r.Send("a", "b", "c")
+		r.RunFor(5 * time.Second)
 		for _, k := range []string{"a", "b", "c"} {
-			r.wantOutcomes(k, "done")
+			r.WantOutcomes(k, "done")
 		}
-		if end := r.seen.of("short")[0]; end.ErrClass != onceq.ClassTimeout {
+		if end := r.Seen.Of("short")[0]; end.ErrClass != onceq.ClassTimeout {
 			t.Errorf("short ended as %+v", end)
 		}
-	}, inBatches(4, h), with(func(c *setup) {
+	}, inBatches(4, h), rig.With(func(c *rig.Setup) {
 		c.Defaults.Backoff = func(int, error) time.Duration { return time.Hour }
 	}))
 }
@@ -212,18 +213,18 @@ func TestBatchedDividedWhoseCallIsCut(t *testing.T) {
 			if c.whole || len(js) < 4 {
 				<-ctx.Done()
 			}
-			return slices.Repeat([]error{errBoom}, len(js))
+			return slices.Repeat([]error{rig.ErrBoom}, len(js))
 		})
-		bubble(t, nil, func(r *rig) {
-			r.start()
-			r.send("a", "b", "c", "d")
-			pass(3 * time.Second)
-			if err := r.stop(); err != nil {
+		rig.Bubble(t, nil, func(r *rig.Rig) {
+			r.Start()
+			r.Send("a", "b", "c", "d")
+			rig.Pass(3 * time.Second)
+			if err := r.Stop(); err != nil {
 				t.Error(name, err)
 			}
 			parked, back := 0, 0
 			for _, k := range []string{"a", "b", "c", "d"} {
-				switch r.record(k).Status {
+				switch r.Record(k).Status {
 				case dedupe.Parked:
 					parked++
 				case dedupe.Released:
@@ -233,6 +234,6 @@ func TestBatchedDividedWhoseCallIsCut(t *testing.T) {
 			if parked != c.parked || back != c.back {
 				t.Errorf("%s: %d parked, %d given back; want %d, %d", name, parked, back, c.parked, c.back)
 			}
-		}, parks, with(func(c *setup) { c.DrainTimeout = time.Second }), inBatches(4, h))
+		}, rig.Parks, rig.With(func(c *rig.Setup) { c.DrainTimeout = time.Second }), inBatches(4, h))
 	}
 }

@@ -1,4 +1,4 @@
-package onceq_test
+package batches
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -35,31 +36,31 @@ func TestBatchedThatGathersInADrain(t *testing.T) {
 		for _, drain := range []time.Duration{-1, 3 * time.Second, time.Hour} {
 			t.Run(fmt.Sprintf("park %v, drain %v", park, drain), func(t *testing.T) {
 				var began atomic.Int64
-				options := []option{inBatches(100, lingers(&began)), with(func(c *setup) { c.DrainTimeout = drain })}
+				options := []rig.Option{inBatches(100, lingers(&began)), rig.With(func(c *rig.Setup) { c.DrainTimeout = drain })}
 				if park {
-					options = append(options, parks)
+					options = append(options, rig.Parks)
 				}
-				bubble(t, nil, func(r *rig) {
-					r.start()
-					r.send("a", "b", "c")
-					pass(10 * time.Second)
+				rig.Bubble(t, nil, func(r *rig.Rig) {
+					r.Start()
+					r.Send("a", "b", "c")
+					rig.Pass(10 * time.Second)
 					at := time.Now()
-					if err := r.stop(); err != nil {
+					if err := r.Stop(); err != nil {
 						t.Errorf("Run: %v", err)
 					}
 					if took := time.Since(at); took >= time.Second {
 						t.Errorf("the drain took %v", took)
 					}
 					for _, k := range []string{"a", "b", "c"} {
-						r.wantOutcomes(k, "handed-back")
-						if rec := r.record(k); rec.Status != dedupe.Released || rec.Attempt != 0 || rec.Started {
+						r.WantOutcomes(k, "handed-back")
+						if rec := r.Record(k); rec.Status != dedupe.Released || rec.Attempt != 0 || rec.Started {
 							t.Errorf("the record of %s is %+v", k, rec)
 						}
 					}
 					if n := began.Load(); n != 0 {
 						t.Errorf("%d jobs began", n)
 					}
-					r.noLetters()
+					r.NoLetters()
 				}, options...)
 			})
 		}
@@ -69,34 +70,34 @@ func TestBatchedThatGathersInADrain(t *testing.T) {
 // A pause hands back at once what gathers. What a shared Batched has from another worker begins.
 func TestBatchedThatGathersInAPause(t *testing.T) {
 	var began atomic.Int64
-	bubble(t, nil, func(r *rig) {
-		second := newQueue(r.T, membroker.Options{})
-		other := r.worker(func(c *setup) { c.Broker, c.Scope, c.Queue = second, "second", "" })
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		second := rig.NewQueue(r.T, membroker.Options{})
+		other := r.Worker(func(c *rig.Setup) { c.Broker, c.Scope, c.Queue = second, "second", "" })
 		ctx, stop := context.WithCancel(r.Context())
 		done := make(chan error, 1)
 		go func() { done <- other.Run(ctx) }()
-		r.start()
-		r.send("a", "b")
-		pass(time.Second)
-		if err := onceq.Send(r.Context(), second.Broker, []broker.Outgoing{message("c")}); err != nil {
+		r.Start()
+		r.Send("a", "b")
+		rig.Pass(time.Second)
+		if err := onceq.Send(r.Context(), second.Broker, []broker.Outgoing{rig.Message("c")}); err != nil {
 			t.Fatal(err)
 		}
-		pass(9 * time.Second)
-		r.w.Pause()
-		pass(time.Second)
+		rig.Pass(9 * time.Second)
+		r.W.Pause()
+		rig.Pass(time.Second)
 		for _, k := range []string{"a", "b"} {
-			r.wantOutcomes(k, "handed-back")
-			if rec := r.record(k); rec.Attempt != 0 {
+			r.WantOutcomes(k, "handed-back")
+			if rec := r.Record(k); rec.Attempt != 0 {
 				t.Errorf("what was handed back counts: %+v", rec)
 			}
 		}
-		r.wantOutcomes("c", "done")
-		r.w.Resume()
-		pass(2 * time.Minute)
+		r.WantOutcomes("c", "done")
+		r.W.Resume()
+		rig.Pass(2 * time.Minute)
 		if n := began.Load(); n != 3 {
 			t.Errorf("%d jobs began, want 3", n)
 		}
-		r.wantStatus("a", dedupe.Done)
+		r.WantStatus("a", dedupe.Done)
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -109,22 +110,22 @@ func TestBatchedJoinedAfterAStop(t *testing.T) {
 	var began atomic.Int64
 	h := onceq.Chain(lingers(&began), func(next onceq.Handler) onceq.Handler {
 		return onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-			takes(2 * time.Second)
+			rig.Takes(2 * time.Second)
 			return next.Handle(ctx, j)
 		})
 	})
-	bubble(t, nil, func(r *rig) {
-		r.start()
-		r.send("a")
-		pass(time.Second)
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		r.Start()
+		r.Send("a")
+		rig.Pass(time.Second)
 		at := time.Now()
-		if err := r.stop(); err != nil {
+		if err := r.Stop(); err != nil {
 			t.Error(err)
 		}
 		if took := time.Since(at); took >= 2*time.Second {
 			t.Errorf("the drain took %v", took)
 		}
-		r.wantOutcomes("a", "handed-back")
+		r.WantOutcomes("a", "handed-back")
 	}, inBatches(100, h))
 }
 
@@ -134,12 +135,12 @@ func TestBatchedJoinedAfterAStop(t *testing.T) {
 func TestBatchedRecordsItsStarts(t *testing.T) {
 	for _, wrapped := range []string{"", "Chain", "Mux", "Mux.Use"} {
 		t.Run("in "+wrapped, func(t *testing.T) {
-			var r *rig
+			var r *rig.Rig
 			var begun sync.Once
 			h := onceq.Batched(onceq.BatchedOptions{Linger: 5 * time.Second}, func(_ context.Context, js []*onceq.Job) []error {
 				begun.Do(func() {
 					for _, k := range []string{"a", "b", "c"} {
-						if rec := r.record(k); !rec.Started {
+						if rec := r.Record(k); !rec.Started {
 							t.Errorf("f runs, and the start of %s is not recorded: %+v", k, rec)
 						}
 					}
@@ -152,38 +153,38 @@ func TestBatchedRecordsItsStarts(t *testing.T) {
 			case "Chain":
 				h = onceq.Chain(h, middleware)
 			case "Mux":
-				m.On("mail", h, &onceq.JobOptions{Scope: scope})
+				m.On("mail", h, &onceq.JobOptions{Scope: rig.Scope})
 				h = &m
 			case "Mux.Use":
-				m.On("mail", h, &onceq.JobOptions{Scope: scope})
+				m.On("mail", h, &onceq.JobOptions{Scope: rig.Scope})
 				m.Use(middleware)
 				h = &m
 			}
 			early := wrapped == "Chain" || wrapped == "Mux.Use"
-			bubble(t, nil, func(it *rig) {
+			rig.Bubble(t, nil, func(it *rig.Rig) {
 				r = it
-				r.start()
+				r.Start()
 				for _, k := range []string{"a", "b", "c"} {
-					o := message(k)
+					o := rig.Message(k)
 					if wrapped != "" && wrapped != "Chain" {
 						o.Meta.Type = "mail"
 					}
-					r.put(o)
+					r.Put(o)
 				}
-				pass(time.Second)
+				rig.Pass(time.Second)
 				for _, k := range []string{"a", "b", "c"} {
-					if rec := r.record(k); rec.Started != early {
+					if rec := r.Record(k); rec.Started != early {
 						t.Errorf("%s gathers, and its record is %+v", k, rec)
 					}
 				}
-				pass(5 * time.Second)
+				rig.Pass(5 * time.Second)
 				for _, k := range []string{"a", "b", "c"} {
-					r.wantOutcomes(k, "done")
+					r.WantOutcomes(k, "done")
 				}
-				if n := r.store.renews.Load(); !early && n != 1 {
+				if n := r.Store.Renews.Load(); !early && n != 1 {
 					t.Errorf("%d calls recorded three starts, want 1", n)
 				}
-			}, inBatches(100, h), parks)
+			}, inBatches(100, h), rig.Parks)
 		})
 	}
 }
@@ -191,19 +192,19 @@ func TestBatchedRecordsItsStarts(t *testing.T) {
 // Whose start is not confirmed does not begin, is not parked, and counts no attempt. The others of
 // its batch begin.
 func TestBatchedWhoseStartIsNotConfirmed(t *testing.T) {
-	for name, bad := range map[string]func(s *store){
-		"its record errs": func(s *store) {
-			s.onRenew = func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
+	for name, bad := range map[string]func(s *rig.Store){
+		"its record errs": func(s *rig.Store) {
+			s.OnRenew = func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
 				for i := range rs {
 					if rs[i].Started && rs[i].Key.Key == "b" {
-						as[i] = dedupe.Renewed{Err: errBoom}
+						as[i] = dedupe.Renewed{Err: rig.ErrBoom}
 					}
 				}
 				return as
 			}
 		},
-		"its claim is lost": func(s *store) {
-			s.onRenew = func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
+		"its claim is lost": func(s *rig.Store) {
+			s.OnRenew = func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
 				for i := range rs {
 					if rs[i].Started && rs[i].Key.Key == "b" {
 						as[i] = dedupe.Renewed{Err: dedupe.ErrLeaseLost}
@@ -212,8 +213,8 @@ func TestBatchedWhoseStartIsNotConfirmed(t *testing.T) {
 				return as
 			}
 		},
-		"a call with it fails": func(s *store) {
-			s.onRenew = func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
+		"a call with it fails": func(s *rig.Store) {
+			s.OnRenew = func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
 				if slices.ContainsFunc(rs, func(q dedupe.Renewal) bool { return q.Started && q.Key.Key == "b" }) {
 					return nil // fewer answers than were asked for, which is an error of the call
 				}
@@ -227,26 +228,26 @@ func TestBatchedWhoseStartIsNotConfirmed(t *testing.T) {
 				got.note(js)
 				return nil
 			})
-			bubble(t, nil, func(r *rig) {
+			rig.Bubble(t, nil, func(r *rig.Rig) {
 				got = newBatchesSeen()
-				r.store.set(bad)
-				r.send("a", "b", "c")
-				r.start()
-				pass(8 * time.Second)
+				r.Store.Set(bad)
+				r.Send("a", "b", "c")
+				r.Start()
+				rig.Pass(8 * time.Second)
 				if ns := got.sizes(); !slices.Equal(ns, []int{2}) {
 					t.Errorf("batches of %v, want one of 2", ns)
 				}
-				r.wantOutcomes("a", "done")
-				r.wantOutcomes("c", "done")
-				ends := r.seen.outcomes("b")
+				r.WantOutcomes("a", "done")
+				r.WantOutcomes("c", "done")
+				ends := r.Seen.Outcomes("b")
 				if len(ends) == 0 || slices.ContainsFunc(ends, func(o string) bool { return o != "handed-back" && o != "lease-lost" }) {
 					t.Errorf("what has not begun ended as %q", ends)
 				}
-				if rec := r.record("b"); rec.Attempt > 1 || rec.Status == dedupe.Parked {
+				if rec := r.Record("b"); rec.Attempt > 1 || rec.Status == dedupe.Parked {
 					t.Errorf("the record is %+v", rec)
 				}
-				r.noLetters()
-			}, inBatches(3, h), parks, most(1), preset(membroker.SQSStandard))
+				r.NoLetters()
+			}, inBatches(3, h), rig.Parks, rig.Most(1), rig.Preset(membroker.SQSStandard))
 		})
 	}
 }
@@ -256,35 +257,35 @@ func TestBatchedDrainedWhileItsStartsAreConfirmed(t *testing.T) {
 	for name, bad := range map[string]func(onceqtest.Call) faulty.Faults{
 		"errors": func(c onceqtest.Call) faulty.Faults {
 			if c.Op == onceqtest.Renew {
-				return faulty.Fail(errBoom)
+				return faulty.Fail(rig.ErrBoom)
 			}
 			return nil
 		},
-		"slow": bads(onceqtest.Renew, 1, faulty.Slow(3*time.Second)),
+		"slow": rig.Bads(onceqtest.Renew, 1, faulty.Slow(3*time.Second)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, nil, func(r *rig) {
-				r.store.set(func(s *store) { s.fault = bad })
-				r.send("a", "b")
-				r.start()
-				pass(time.Second)
+			rig.Bubble(t, nil, func(r *rig.Rig) {
+				r.Store.Set(func(s *rig.Store) { s.Fault = bad })
+				r.Send("a", "b")
+				r.Start()
+				rig.Pass(time.Second)
 				at := time.Now()
-				if err := r.stop(); err != nil {
+				if err := r.Stop(); err != nil {
 					t.Errorf("Run: %v", err)
 				}
 				if took := time.Since(at); took >= 4*time.Second {
 					t.Errorf("the drain took %v", took)
 				}
 				for _, k := range []string{"a", "b"} {
-					if rec := r.record(k); rec.Status != dedupe.Released || rec.Attempt != 0 || rec.Started {
+					if rec := r.Record(k); rec.Status != dedupe.Released || rec.Attempt != 0 || rec.Started {
 						t.Errorf("the record of %s is %+v", k, rec)
 					}
 				}
-				r.noLetters()
+				r.NoLetters()
 			}, inBatches(2, onceq.Batched(onceq.BatchedOptions{Max: 2}, func(context.Context, []*onceq.Job) []error {
 				t.Error("the batch has begun")
 				return nil
-			})), parks, most(1))
+			})), rig.Parks, rig.Most(1))
 		})
 	}
 }
@@ -297,30 +298,30 @@ func TestBatchedUnderALimit(t *testing.T) {
 		got.note(js)
 		return nil
 	})
-	bubble(t, nil, func(r *rig) {
+	rig.Bubble(t, nil, func(r *rig.Rig) {
 		got = newBatchesSeen()
-		limited := func(u *control.Rule) { u.Queue, u.Do, u.Slots = scope, control.Limit, 5 }
-		r.start()
-		pass(time.Second)
-		r.send(numbered("early", 7)...)
-		pass(10 * time.Second)
+		limited := func(u *control.Rule) { u.Queue, u.Do, u.Slots = rig.Scope, control.Limit, 5 }
+		r.Start()
+		rig.Pass(time.Second)
+		r.Send(rig.Numbered("early", 7)...)
+		rig.Pass(10 * time.Second)
 		got.want(t)
-		r.orders(time.Hour, limited)
-		pass(bound)
+		r.Orders(time.Hour, limited)
+		rig.Pass(rig.Bound)
 		if ns := got.sizes(); !slices.Equal(ns, []int{7}) {
 			t.Errorf("what gathered when the limit was set began as %v, want one batch of 7", ns)
 		}
-		r.send(numbered("limited", 100)...)
-		pass(10 * time.Second)
+		r.Send(rig.Numbered("limited", 100)...)
+		rig.Pass(10 * time.Second)
 		if ns := got.sizes(); len(ns) != 21 || ns[1] != 5 || ns[20] != 5 {
 			t.Errorf("under the limit there were batches of %v", ns)
 		}
-		r.rules(func(rs *control.Rules) { rs.Rules = nil })
-		pass(bound)
-		r.send(numbered("after", 20)...)
-		pass(10 * time.Second)
+		r.Rules(func(rs *control.Rules) { rs.Rules = nil })
+		rig.Pass(rig.Bound)
+		r.Send(rig.Numbered("after", 20)...)
+		rig.Pass(10 * time.Second)
 		if ns := got.sizes(); len(ns) != 22 || ns[0] != 20 {
 			t.Errorf("after the limit there were batches of %v", ns)
 		}
-	}, inBatches(40, h), steered)
+	}, inBatches(40, h), rig.Steered)
 }

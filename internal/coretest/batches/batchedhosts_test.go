@@ -1,4 +1,4 @@
-package onceq_test
+package batches
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // Two workers with one Batched fill batches together.
@@ -22,24 +23,24 @@ func TestBatchedIsShared(t *testing.T) {
 		got.note(js)
 		return nil
 	})
-	bubble(t, nil, func(r *rig) {
+	rig.Bubble(t, nil, func(r *rig.Rig) {
 		got = newBatchesSeen()
-		second := newQueue(r.T, membroker.Options{})
-		other := r.worker(func(c *setup) { c.Broker, c.Scope = second, "second" })
+		second := rig.NewQueue(r.T, membroker.Options{})
+		other := r.Worker(func(c *rig.Setup) { c.Broker, c.Scope = second, "second" })
 		ctx, stop := context.WithCancel(r.Context())
 		done := make(chan error, 1)
 		go func() { done <- other.Run(ctx) }()
-		r.start()
-		r.send("a", "b")
-		if err := onceq.Send(r.Context(), second.Broker, []broker.Outgoing{message("c"), message("d")}); err != nil {
+		r.Start()
+		r.Send("a", "b")
+		if err := onceq.Send(r.Context(), second.Broker, []broker.Outgoing{rig.Message("c"), rig.Message("d")}); err != nil {
 			t.Fatal(err)
 		}
-		pass(100 * time.Millisecond)
+		rig.Pass(100 * time.Millisecond)
 		if ns := got.sizes(); !slices.Equal(ns, []int{4}) {
 			t.Errorf("batches of %v, want one of 4", ns)
 		}
-		r.wantOutcomes("a", "done")
-		r.wantOutcomes("d", "done")
+		r.WantOutcomes("a", "done")
+		r.WantOutcomes("d", "done")
 		stop()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -51,21 +52,21 @@ func TestBatchedUnderAMux(t *testing.T) {
 	var got *batchesSeen
 	var wrapped []string
 	var mu sync.Mutex
-	bubble(t, nil, func(r *rig) {
-		r.start()
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		r.Start()
 		for _, k := range []string{"a", "b", "c"} {
-			m := message(k)
+			m := rig.Message(k)
 			m.Meta.Type = "mail"
-			r.put(m)
+			r.Put(m)
 		}
-		pass(10 * time.Second)
+		rig.Pass(10 * time.Second)
 		if ns := got.sizes(); !slices.Equal(ns, []int{2, 1}) {
 			t.Errorf("batches of %v, want 2 and 1", ns)
 		}
 		if len(wrapped) != 3 {
 			t.Errorf("the middleware saw %v", wrapped)
 		}
-	}, func(r *rig) {
+	}, func(r *rig.Rig) {
 		got = newBatchesSeen()
 		var m onceq.Mux
 		m.Use(func(next onceq.Handler) onceq.Handler {
@@ -80,7 +81,7 @@ func TestBatchedUnderAMux(t *testing.T) {
 			got.note(js)
 			return nil
 		}), nil)
-		r.cfg.Handler, r.cfg.Concurrency = &m, 4
+		r.Cfg.Handler, r.Cfg.Concurrency = &m, 4
 	})
 }
 
@@ -92,15 +93,15 @@ func TestBatchedBehindJSON(t *testing.T) {
 		return nil
 	})
 	h := onceq.JSON(func(ctx context.Context, j *onceq.Job, _ int) error { return all.Handle(ctx, j) })
-	bubble(t, nil, func(r *rig) {
+	rig.Bubble(t, nil, func(r *rig.Rig) {
 		got = newBatchesSeen()
-		r.send("1", "2", "poison")
-		r.run(time.Second)
+		r.Send("1", "2", "poison")
+		r.RunFor(time.Second)
 		if ns := got.sizes(); !slices.Equal(ns, []int{2}) {
 			t.Errorf("batches of %v, want one of 2", ns)
 		}
-		r.wantOutcomes("poison", "failed")
-		if n := r.log.count("level=WARN", "Concurrency is below the Max", "max=20", "concurrency=10"); n != 1 {
+		r.WantOutcomes("poison", "failed")
+		if n := r.Logged.Count("level=WARN", "Concurrency is below the Max", "max=20", "concurrency=10"); n != 1 {
 			t.Errorf("the log told %d times that no batch can be full", n)
 		}
 	}, inBatches(10, h))
@@ -136,10 +137,10 @@ func TestBatchedRefuses(t *testing.T) {
 		"slots, in Chain": {chain(onceq.Batched(onceq.BatchedOptions{Max: 11}, f)), "WorkerConfig.Concurrency: 10 is below 11"},
 		"slots, in a Mux": {under(onceq.Batched(onceq.BatchedOptions{Max: 11}, f)), `the Max of the Batched handler of type "mail"`},
 	} {
-		r := newRig(t, func(context.Context, *onceq.Job) error { return nil })
-		s := r.cfg
+		r := rig.New(t, func(context.Context, *onceq.Job) error { return nil })
+		s := r.Cfg
 		s.Handler = c.h
-		_, err := newWorker(s)
+		_, err := rig.NewWorker(s)
 		var mistake *onceq.ConfigError
 		if !errors.As(err, &mistake) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v, want %q", name, err, c.text)
@@ -150,14 +151,14 @@ func TestBatchedRefuses(t *testing.T) {
 // Hidden in a wrapper that nobody can look into, wrong options fail each job, and lose none.
 func TestBatchedMistakeThatIsHidden(t *testing.T) {
 	wrong := onceq.Batched(onceq.BatchedOptions{Max: -1}, func(context.Context, []*onceq.Job) []error { return nil })
-	bubble(t, wrong.Handle, func(r *rig) {
-		r.send("a")
-		r.run(500 * time.Millisecond)
-		r.wantOutcomes("a", "retried")
-		if end := r.seen.of("a")[0]; !strings.Contains(end.Err, "BatchedOptions.Max") {
+	rig.Bubble(t, wrong.Handle, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(500 * time.Millisecond)
+		r.WantOutcomes("a", "retried")
+		if end := r.Seen.Of("a")[0]; !strings.Contains(end.Err, "BatchedOptions.Max") {
 			t.Errorf("the error is %q", end.Err)
 		}
-	}, steady)
+	}, rig.Steady)
 }
 
 func TestBatchedInABatchOfDeliveries(t *testing.T) {
@@ -166,8 +167,8 @@ func TestBatchedInABatchOfDeliveries(t *testing.T) {
 		got.note(js)
 		return nil
 	})
-	bubble(t, nil, func(r *rig) {
-		bs, err := r.cfg.batches()
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		bs, err := r.Cfg.Batches()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +179,7 @@ func TestBatchedInABatchOfDeliveries(t *testing.T) {
 			got = newBatchesSeen()
 			began := time.Now()
 			var ds []onceq.Delivery
-			for _, k := range numbered(fmt.Sprintf("s%d-", c.slots), 10) {
+			for _, k := range rig.Numbered(fmt.Sprintf("s%d-", c.slots), 10) {
 				ds = append(ds, onceq.Delivery{Message: &broker.Message{ID: k, Body: []byte(k), Meta: &broker.Meta{Key: k}}, Until: began.Add(time.Minute)})
 			}
 			bs.Process(r.Context(), ds, &onceq.BatchOptions{Concurrency: c.slots}, func(i int, d onceq.Disposition) {
@@ -197,8 +198,8 @@ func TestBatchedInABatchOfDeliveries(t *testing.T) {
 }
 
 func TestBatchedInDo(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
-		p, err := onceq.NewProcessor(r.cfg.ProcessorConfig)
+	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
+		p, err := onceq.NewProcessor(r.Cfg.ProcessorConfig)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +209,7 @@ func TestBatchedInDo(t *testing.T) {
 			return []error{nil}
 		})
 		began := time.Now()
-		_, err = onceq.Do(r.Context(), p, key("one"), nil, func(ctx context.Context, j *onceq.Job) (int, error) {
+		_, err = onceq.Do(r.Context(), p, rig.Key("one"), nil, func(ctx context.Context, j *onceq.Job) (int, error) {
 			return 7, h.Handle(ctx, j)
 		})
 		if err != nil || time.Since(began) != 0 {
@@ -243,16 +244,16 @@ func TestBatchedWithoutAStore(t *testing.T) {
 	tries := 0
 	h := onceq.Batched(onceq.BatchedOptions{Max: 2}, func(_ context.Context, js []*onceq.Job) []error {
 		if tries++; tries == 1 {
-			return []error{errBoom, nil}
+			return []error{rig.ErrBoom, nil}
 		}
 		return nil
 	})
-	bubble(t, nil, func(r *rig) {
-		r.send("a", "b")
-		r.run(5 * time.Second)
-		r.wantQueue(0)
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		r.Send("a", "b")
+		r.RunFor(5 * time.Second)
+		r.WantQueue(0)
 		if tries != 2 {
 			t.Errorf("%d batches, want 2", tries)
 		}
-	}, inBatches(2, h), steady, with(func(c *setup) { c.Store = onceq.NoStore }))
+	}, inBatches(2, h), rig.Steady, rig.With(func(c *rig.Setup) { c.Store = onceq.NoStore }))
 }

@@ -1,4 +1,4 @@
-package onceq_test
+package batches
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 )
 
@@ -42,11 +43,11 @@ type step struct{ Do string }
 func fuzzHandler(_ context.Context, j *onceq.Job, s step) (any, error) {
 	switch s.Do {
 	case "error":
-		return nil, errBoom
+		return nil, rig.ErrBoom
 	case "permanent":
-		return nil, onceq.Permanent(errBoom)
+		return nil, onceq.Permanent(rig.ErrBoom)
 	case "retry":
-		return nil, onceq.RetryAfter(time.Hour, errBoom)
+		return nil, onceq.RetryAfter(time.Hour, rig.ErrBoom)
 	case "panic":
 		panic(j.ID())
 	case "text":
@@ -125,7 +126,7 @@ func newFuzzed(t *testing.T, k string, bits uint16) *fuzzed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	z := &fuzzed{T: t, queue: newBroker(t, o), dead: newBroker(t, o), store: st, runs: make(map[dedupe.Key]int)}
+	z := &fuzzed{T: t, queue: rig.NewBroker(t, o), dead: rig.NewBroker(t, o), store: st, runs: make(map[dedupe.Key]int)}
 	h := onceq.Chain(onceq.JSONResult(fuzzHandler), func(next onceq.Handler) onceq.Handler {
 		return onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 			err := next.Handle(ctx, j)
@@ -135,7 +136,7 @@ func newFuzzed(t *testing.T, k string, bits uint16) *fuzzed {
 			return err
 		})
 	})
-	c := onceq.ProcessorConfig{Handler: h, Store: st, Scope: scope}
+	c := onceq.ProcessorConfig{Handler: h, Store: st, Scope: rig.Scope}
 	if bits&fuzzMux != 0 {
 		m := new(onceq.Mux)
 		m.On("t", h, nil)
@@ -300,7 +301,7 @@ func FuzzJSON(f *testing.F) {
 		bad := json.Unmarshal(body, &want)
 		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 			Handler: onceq.JSONResult(func(_ context.Context, _ *onceq.Job, v any) (any, error) { return v, nil }),
-			Store:   st, Scope: scope,
+			Store:   st, Scope: rig.Scope,
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -1,9 +1,8 @@
-package onceq_test
+package batches
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -11,76 +10,28 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/onceqtest"
 )
-
-// processed are the dispositions of a Process call, by index.
-type processed struct {
-	mu sync.Mutex
-	ds map[int]onceq.Disposition
-}
-
-// process runs the deliveries and checks that each was answered once.
-func (r *rig) process(ctx context.Context, ds ...onceq.Delivery) map[int]onceq.Disposition {
-	r.Helper()
-	b, err := r.cfg.batches()
-	if err != nil {
-		r.Fatal(err)
-	}
-	got := processed{ds: make(map[int]onceq.Disposition)}
-	b.Process(ctx, ds, nil, func(i int, d onceq.Disposition) {
-		got.mu.Lock()
-		defer got.mu.Unlock()
-		if _, twice := got.ds[i]; twice {
-			r.Errorf("delivery %d was answered twice", i)
-		}
-		got.ds[i] = d
-	})
-	got.mu.Lock()
-	defer got.mu.Unlock()
-	if len(got.ds) != len(ds) {
-		r.Errorf("%d of %d deliveries were answered: %+v", len(got.ds), len(ds), got.ds)
-	}
-	return got.ds
-}
-
-// deliveries are one for each "group/key" or "key".
-func deliveries(texts ...string) []onceq.Delivery {
-	ds := make([]onceq.Delivery, len(texts))
-	for i, s := range texts {
-		group, key := "", s
-		for j := range s {
-			if s[j] == '/' {
-				group, key = s[:j], s[j+1:]
-			}
-		}
-		ds[i].Message = &broker.Message{
-			ID: fmt.Sprintf("m%d", i), Body: []byte(key), Group: group, Meta: &broker.Meta{ID: "id-" + key, Key: key},
-			Receipt: broker.Receipt(fmt.Sprint(i)), Published: time.Now(),
-		}
-	}
-	return ds
-}
 
 func TestProcessAnswersEachDelivery(t *testing.T) {
 	h := func(_ context.Context, j *onceq.Job) error {
 		switch string(j.Message.Body) {
 		case "bad":
-			return onceq.Permanent(errBoom)
+			return onceq.Permanent(rig.ErrBoom)
 		case "later":
-			return onceq.RetryAfter(time.Hour, errBoom)
+			return onceq.RetryAfter(time.Hour, rig.ErrBoom)
 		case "panic":
 			panic("boom")
 		}
 		return nil
 	}
-	bubble(t, h, func(r *rig) {
-		r.store.occupy(r.T, "taken", 10*time.Minute, dedupe.Rerun)
-		q := r.store.occupy(r.T, "done", time.Minute, dedupe.Rerun)
-		r.store.settle(r.T, q, dedupe.Settlement{To: dedupe.Done, Result: []byte("42")})
-		got := r.process(r.Context(), deliveries("good", "bad", "later", "panic", "taken", "done")...)
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		r.Store.Occupy(r.T, "taken", 10*time.Minute, dedupe.Rerun)
+		q := r.Store.Occupy(r.T, "done", time.Minute, dedupe.Rerun)
+		r.Store.EndClaim(r.T, q, dedupe.Settlement{To: dedupe.Done, Result: []byte("42")})
+		got := r.Process(r.Context(), rig.Deliveries("good", "bad", "later", "panic", "taken", "done")...)
 		for i, want := range []onceq.Disposition{
 			{Action: onceq.Ack, Outcome: dedupe.Won},
 			{Action: onceq.Ack, Outcome: dedupe.Won},
@@ -100,28 +51,28 @@ func TestProcessAnswersEachDelivery(t *testing.T) {
 		if d := got[5]; string(d.Record.Result) != "42" {
 			t.Errorf("the result is %q", d.Record.Result)
 		}
-		r.letter(onceq.ClassPermanent)
-	}, steady)
+		r.Letter(onceq.ClassPermanent)
+	}, rig.Steady)
 }
 
 func TestProcessRunsABatchAtOnce(t *testing.T) {
-	h := func(context.Context, *onceq.Job) error { takes(time.Second); return nil }
-	bubble(t, h, func(r *rig) {
+	h := func(context.Context, *onceq.Job) error { rig.Takes(time.Second); return nil }
+	rig.Bubble(t, h, func(r *rig.Rig) {
 		begin := time.Now()
-		r.process(r.Context(), deliveries(numbered("k", 50)...)...)
+		r.Process(r.Context(), rig.Deliveries(rig.Numbered("k", 50)...)...)
 		if took := time.Since(begin); took != time.Second {
 			t.Errorf("50 jobs of a second took %v", took)
 		}
-		if n := r.store.claims.Load(); n != 1 {
+		if n := r.Store.Claims.Load(); n != 1 {
 			t.Errorf("%d claim calls for one batch", n)
 		}
 	})
 }
 
 func TestProcessNothing(t *testing.T) {
-	bubble(t, never(t), func(r *rig) {
-		r.process(r.Context())
-		got := r.process(r.Context(), onceq.Delivery{})
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		r.Process(r.Context())
+		got := r.Process(r.Context(), onceq.Delivery{})
 		if d := got[0]; d.Action != onceq.Leave {
 			t.Errorf("a delivery without a message was answered %v", d.Action)
 		}
@@ -129,13 +80,13 @@ func TestProcessNothing(t *testing.T) {
 }
 
 func TestProcessSameKeyTwice(t *testing.T) {
-	h := func(context.Context, *onceq.Job) error { takes(time.Second); return nil }
-	bubble(t, h, func(r *rig) {
-		got := r.process(r.Context(), deliveries("a", "a")...)
+	h := func(context.Context, *onceq.Job) error { rig.Takes(time.Second); return nil }
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		got := r.Process(r.Context(), rig.Deliveries("a", "a")...)
 		if got[0].Action == got[1].Action || got[0].Action+got[1].Action != onceq.Ack+onceq.Nack {
 			t.Errorf("answered %v and %v, want one ack and one nack", got[0].Action, got[1].Action)
 		}
-		if n := r.seen.started("a"); n != 1 {
+		if n := r.Seen.Started("a"); n != 1 {
 			t.Errorf("%d runs", n)
 		}
 	})
@@ -145,17 +96,17 @@ func TestProcessGroups(t *testing.T) {
 	var mu sync.Mutex
 	var ran []string
 	h := func(_ context.Context, j *onceq.Job) error {
-		takes(time.Second)
+		rig.Takes(time.Second)
 		mu.Lock()
 		defer mu.Unlock()
 		ran = append(ran, string(j.Message.Body))
 		if string(j.Message.Body) == "g2" {
-			return errBoom
+			return rig.ErrBoom
 		}
 		return nil
 	}
-	bubble(t, h, func(r *rig) {
-		got := r.process(r.Context(), deliveries("g/g1", "g/g2", "g/g3", "g/g4", "h/h1", "h/h2", "x")...)
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		got := r.Process(r.Context(), rig.Deliveries("g/g1", "g/g2", "g/g3", "g/g4", "h/h1", "h/h2", "x")...)
 		for i, want := range []onceq.Action{onceq.Ack, onceq.Nack, onceq.Nack, onceq.Nack, onceq.Ack, onceq.Ack, onceq.Ack} {
 			if got[i].Action != want {
 				t.Errorf("delivery %d: %v, want %v", i, got[i].Action, want)
@@ -177,29 +128,29 @@ func TestProcessEndsBeforeUntil(t *testing.T) {
 		want onceq.Action
 		at   time.Duration // of the return, at most
 	}{
-		{"obeys", whenCut(errBoom), onceq.Nack, 25 * time.Second},
-		{"obeys, done", whenCut(nil), onceq.Ack, 25 * time.Second},
-		{"is late, done", func(context.Context, *onceq.Job) error { takes(27 * time.Second); return nil }, onceq.Ack, 27 * time.Second},
-		{"ignores", func(context.Context, *onceq.Job) error { takes(time.Hour); return nil }, onceq.Leave, 29 * time.Second},
+		{"obeys", rig.WhenCut(rig.ErrBoom), onceq.Nack, 25 * time.Second},
+		{"obeys, done", rig.WhenCut(nil), onceq.Ack, 25 * time.Second},
+		{"is late, done", func(context.Context, *onceq.Job) error { rig.Takes(27 * time.Second); return nil }, onceq.Ack, 27 * time.Second},
+		{"ignores", func(context.Context, *onceq.Job) error { rig.Takes(time.Hour); return nil }, onceq.Leave, 29 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, c.h, func(r *rig) {
+			rig.Bubble(t, c.h, func(r *rig.Rig) {
 				begin := time.Now()
-				ds := deliveries("a")
+				ds := rig.Deliveries("a")
 				ds[0].Until = begin.Add(30 * time.Second)
-				got := r.process(r.Context(), ds...)
+				got := r.Process(r.Context(), ds...)
 				if got[0].Action != c.want {
 					t.Errorf("answered %v, want %v", got[0].Action, c.want)
 				}
 				if took := time.Since(begin); took > c.at {
 					t.Errorf("returned after %v, want %v", took, c.at)
 				}
-				if rec := r.record("a"); c.want == onceq.Nack && (rec.Status != dedupe.Released || rec.Attempt != 0) {
+				if rec := r.Record("a"); c.want == onceq.Nack && (rec.Status != dedupe.Released || rec.Attempt != 0) {
 					t.Errorf("the record is %+v", rec)
 				}
 				if c.want == onceq.Leave {
-					pass(2 * time.Hour)
-					if rec := r.record("a"); rec.Status != dedupe.Claimed {
+					rig.Pass(2 * time.Hour)
+					if rec := r.Record("a"); rec.Status != dedupe.Claimed {
 						t.Errorf("the late return changed the record: %+v", rec)
 					}
 				}
@@ -211,30 +162,30 @@ func TestProcessEndsBeforeUntil(t *testing.T) {
 // Where a delivery ends at a known time, its claim's lease ends soon after that, so that the next
 // delivery need not wait.
 func TestProcessLeaseEndsSoonAfterUntil(t *testing.T) {
-	h := func(context.Context, *onceq.Job) error { takes(time.Hour); return nil }
-	bubble(t, h, func(r *rig) {
-		ds := deliveries("a")
+	h := func(context.Context, *onceq.Job) error { rig.Takes(time.Hour); return nil }
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		ds := rig.Deliveries("a")
 		ds[0].Until = time.Now().Add(20 * time.Second)
-		r.process(r.Context(), ds...)
-		if left := time.Until(r.record("a").LeaseUntil); left > 10*time.Second {
+		r.Process(r.Context(), ds...)
+		if left := time.Until(r.Record("a").LeaseUntil); left > 10*time.Second {
 			t.Errorf("the abandoned lease ends in %v", left)
 		}
-		pass(time.Hour)
-	}, with(func(c *setup) { c.Lease = 10 * time.Minute }))
+		rig.Pass(time.Hour)
+	}, rig.With(func(c *rig.Setup) { c.Lease = 10 * time.Minute }))
 }
 
 // The earliest Until counts for all deliveries. Where it is soon, half of the time to it is kept
 // for recording the ends.
 func TestProcessUntilOfSeveral(t *testing.T) {
-	bubble(t, whenCut(errBoom), func(r *rig) {
+	rig.Bubble(t, rig.WhenCut(rig.ErrBoom), func(r *rig.Rig) {
 		begin := time.Now()
-		ds := deliveries("a", "b", "c")
+		ds := rig.Deliveries("a", "b", "c")
 		for i, d := range []time.Duration{10 * time.Minute, 4 * time.Second, 0} {
 			if d > 0 {
 				ds[i].Until = begin.Add(d)
 			}
 		}
-		for i, d := range r.process(r.Context(), ds...) {
+		for i, d := range r.Process(r.Context(), ds...) {
 			if d.Action != onceq.Nack || d.Delay != 0 {
 				t.Errorf("delivery %d: %v after %v", i, d.Action, d.Delay)
 			}
@@ -246,11 +197,11 @@ func TestProcessUntilOfSeveral(t *testing.T) {
 }
 
 func TestProcessAfterUntil(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		ds := deliveries("a", "b")
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		ds := rig.Deliveries("a", "b")
 		ds[0].Until = time.Now().Add(-time.Minute)
 		begin := time.Now()
-		r.process(r.Context(), ds...)
+		r.Process(r.Context(), ds...)
 		if took := time.Since(begin); took > time.Second {
 			t.Errorf("returned after %v", took)
 		}
@@ -258,21 +209,21 @@ func TestProcessAfterUntil(t *testing.T) {
 }
 
 func TestProcessWhenItsContextEnds(t *testing.T) {
-	bubble(t, whenCut(errBoom), func(r *rig) {
+	rig.Bubble(t, rig.WhenCut(rig.ErrBoom), func(r *rig.Rig) {
 		ctx, cancel := context.WithTimeout(r.Context(), 10*time.Second)
 		defer cancel()
-		got := r.process(ctx, deliveries("g/a", "g/b")...)
+		got := r.Process(ctx, rig.Deliveries("g/a", "g/b")...)
 		if got[0].Action != onceq.Nack || got[1].Action != onceq.Nack || got[1].Delay != 0 {
 			t.Errorf("answered %+v", got)
 		}
-		if rec := r.record("a"); rec.Status != dedupe.Released || rec.Attempt != 0 {
+		if rec := r.Record("a"); rec.Status != dedupe.Released || rec.Attempt != 0 {
 			t.Errorf("the record is %+v", rec)
 		}
-		r.wantStatus("b", 0)
+		r.WantStatus("b", 0)
 
 		ended, end := context.WithCancel(r.Context())
 		end()
-		for _, d := range r.process(ended, deliveries("c", "d")...) {
+		for _, d := range r.Process(ended, rig.Deliveries("c", "d")...) {
 			if d.Action != onceq.Nack || d.Delay != 0 {
 				t.Errorf("answered %v after %v", d.Action, d.Delay)
 			}
@@ -281,27 +232,27 @@ func TestProcessWhenItsContextEnds(t *testing.T) {
 }
 
 func TestProcessKeepsItsClaims(t *testing.T) {
-	h := func(context.Context, *onceq.Job) error { takes(10 * time.Minute); return nil }
-	bubble(t, h, func(r *rig) {
+	h := func(context.Context, *onceq.Job) error { rig.Takes(10 * time.Minute); return nil }
+	rig.Bubble(t, h, func(r *rig.Rig) {
 		go func() {
-			takes(5 * time.Minute)
-			if got := r.process(r.Context(), deliveries("a")...); got[0].Outcome != dedupe.InProgress {
+			rig.Takes(5 * time.Minute)
+			if got := r.Process(r.Context(), rig.Deliveries("a")...); got[0].Outcome != dedupe.InProgress {
 				t.Errorf("meanwhile the claim said %v", got[0].Outcome)
 			}
 		}()
-		if got := r.process(r.Context(), deliveries("a")...); got[0].Action != onceq.Ack || got[0].Record.Beats < 40 {
+		if got := r.Process(r.Context(), rig.Deliveries("a")...); got[0].Action != onceq.Ack || got[0].Record.Beats < 40 {
 			t.Errorf("answered %+v", got[0])
 		}
 	})
 }
 
 func TestProcessLosesItsClaim(t *testing.T) {
-	bubble(t, func(ctx context.Context, _ *onceq.Job) error { <-ctx.Done(); return nil }, func(r *rig) {
+	rig.Bubble(t, func(ctx context.Context, _ *onceq.Job) error { <-ctx.Done(); return nil }, func(r *rig.Rig) {
 		go func() {
-			takes(15 * time.Second)
-			r.store.steal(r.T, "a")
+			rig.Takes(15 * time.Second)
+			r.Store.Steal(r.T, "a")
 		}()
-		if got := r.process(r.Context(), deliveries("a")...); got[0].Action != onceq.Leave {
+		if got := r.Process(r.Context(), rig.Deliveries("a")...); got[0].Action != onceq.Leave {
 			t.Errorf("answered %+v", got[0])
 		}
 	})
@@ -309,42 +260,42 @@ func TestProcessLosesItsClaim(t *testing.T) {
 
 func TestProcessTimeout(t *testing.T) {
 	for _, st := range []dedupe.Store{nil, onceq.NoStore} {
-		bubble(t, func(ctx context.Context, _ *onceq.Job) error {
+		rig.Bubble(t, func(ctx context.Context, _ *onceq.Job) error {
 			select {
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			case <-time.After(time.Hour):
 				return nil
 			}
-		}, func(r *rig) {
+		}, func(r *rig.Rig) {
 			if st != nil {
-				r.cfg.Store = st
+				r.Cfg.Store = st
 			}
 			begin := time.Now()
-			got := r.process(r.Context(), deliveries("a")...)
+			got := r.Process(r.Context(), rig.Deliveries("a")...)
 			if got[0].Action != onceq.Nack || got[0].Record.ErrClass != onceq.ClassTimeout {
 				t.Errorf("answered %+v", got[0])
 			}
 			if took := time.Since(begin); took != 5*time.Second {
 				t.Errorf("took %v", took)
 			}
-		}, with(func(c *setup) { c.Defaults.Timeout = 5 * time.Second }))
+		}, rig.With(func(c *rig.Setup) { c.Defaults.Timeout = 5 * time.Second }))
 	}
 }
 
 func TestProcessDuringAnOutage(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		r.store.fails(errBoom, onceqtest.Claim)
-		ds := deliveries("a")
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Store.Fails(rig.ErrBoom, onceqtest.Claim)
+		ds := rig.Deliveries("a")
 		ds[0].Until = time.Now().Add(time.Minute)
-		if got := r.process(r.Context(), ds...); got[0].Action != onceq.Nack || got[0].Delay != 0 {
+		if got := r.Process(r.Context(), ds...); got[0].Action != onceq.Nack || got[0].Delay != 0 {
 			t.Errorf("answered %+v", got[0])
 		}
 		go func() {
-			takes(10 * time.Second)
-			r.store.heals()
+			rig.Takes(10 * time.Second)
+			r.Store.Heals()
 		}()
-		if got := r.process(r.Context(), deliveries("a")...); got[0].Action != onceq.Ack {
+		if got := r.Process(r.Context(), rig.Deliveries("a")...); got[0].Action != onceq.Ack {
 			t.Errorf("answered %+v", got[0])
 		}
 	})
@@ -353,13 +304,13 @@ func TestProcessDuringAnOutage(t *testing.T) {
 func TestProcessHandlersSeeTheContextsValues(t *testing.T) {
 	type name struct{}
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, func(ctx context.Context, _ *onceq.Job) error {
+		r := rig.New(t, func(ctx context.Context, _ *onceq.Job) error {
 			if ctx.Value(name{}) != "value" {
 				return errors.New("no value")
 			}
 			return nil
 		})
-		r.process(context.WithValue(t.Context(), name{}, "value"), deliveries("a")...)
-		r.wantStatus("a", dedupe.Done)
+		r.Process(context.WithValue(t.Context(), name{}, "value"), rig.Deliveries("a")...)
+		r.WantStatus("a", dedupe.Done)
 	})
 }

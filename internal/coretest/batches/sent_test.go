@@ -1,4 +1,4 @@
-package onceq_test
+package batches
 
 import (
 	"context"
@@ -8,23 +8,24 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // TestSent: a job's record tells when it was sent: what its metadata says, else when the broker
 // took the message. A retry keeps it, and the record tells of the attempt before it.
 func TestSent(t *testing.T) {
 	tries := 0
-	bubble(t, func(context.Context, *onceq.Job) error {
+	rig.Bubble(t, func(context.Context, *onceq.Job) error {
 		if tries++; tries == 1 {
 			return errors.New("no answer")
 		}
 		return nil
-	}, func(r *rig) {
-		m := message("a")
+	}, func(r *rig.Rig) {
+		m := rig.Message("a")
 		m.Meta.Created = time.Now().Add(-time.Hour)
-		r.put(m)
-		r.run(time.Minute)
-		rec := r.record("a")
+		r.Put(m)
+		r.RunFor(time.Minute)
+		rec := r.Record("a")
 		if !rec.Sent.Equal(m.Meta.Created) {
 			t.Errorf("Sent is %v, want %v", rec.Sent, m.Meta.Created)
 		}
@@ -32,14 +33,14 @@ func TestSent(t *testing.T) {
 			t.Errorf("the record is %v with the Past %+v", rec.Status, rec.Past)
 		}
 	})
-	bubble(t, returns(nil), func(r *rig) {
-		m := message("a")
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		m := rig.Message("a")
 		m.Meta.Created = time.Time{}
 		sent := time.Now()
-		r.put(m)
-		pass(time.Hour)
-		r.run(time.Second)
-		if rec := r.record("a"); !rec.Sent.Equal(sent) {
+		r.Put(m)
+		rig.Pass(time.Hour)
+		r.RunFor(time.Second)
+		if rec := r.Record("a"); !rec.Sent.Equal(sent) {
 			t.Errorf("Sent is %v, want when the broker took it, %v", rec.Sent, sent)
 		}
 	})
@@ -47,20 +48,20 @@ func TestSent(t *testing.T) {
 
 // TestSentOfABatch: the same for deliveries that somebody else has received. Nobody has sent a Do.
 func TestSentOfABatch(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
-		if _, err := d.do("do", nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil }); err != nil {
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		if _, err := d.Do("do", nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil }); err != nil {
 			t.Fatal(err)
 		}
-		if rec := d.record("do"); rec.Status != dedupe.Done || !rec.Sent.IsZero() {
+		if rec := d.Record("do"); rec.Status != dedupe.Done || !rec.Sent.IsZero() {
 			t.Errorf("a Do is %v, sent %v", rec.Status, rec.Sent)
 		}
 	})
 	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	bubble(t, returns(nil), func(r *rig) {
-		ds := deliveries("a")
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		ds := rig.Deliveries("a")
 		ds[0].Message.Meta.Created = created
-		r.wantEnds(r.batch(r.Context(), onceq.BatchOptions{}, ds...), "done")
-		if rec := r.record("a"); !rec.Sent.Equal(created) {
+		r.WantEnds(r.Batch(r.Context(), onceq.BatchOptions{}, ds...), "done")
+		if rec := r.Record("a"); !rec.Sent.Equal(created) {
 			t.Errorf("Sent is %v, want %v", rec.Sent, created)
 		}
 	})

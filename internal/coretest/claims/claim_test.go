@@ -1,4 +1,4 @@
-package onceq_test
+package claims
 
 import (
 	"context"
@@ -11,26 +11,19 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
-// never is a handler that must not run.
-func never(t *testing.T) onceq.HandlerFunc {
-	return func(_ context.Context, j *onceq.Job) error {
-		t.Errorf("the handler of %q ran", j.Message.Body)
-		return nil
-	}
-}
-
 func TestDoneIsAckedWithItsResult(t *testing.T) {
-	bubble(t, never(t), func(r *rig) {
-		q := r.store.occupy(t, "a", time.Minute, dedupe.Rerun)
-		r.store.settle(t, q, dedupe.Settlement{To: dedupe.Done, Result: []byte("42")})
-		r.send("a")
-		r.run(time.Second)
-		r.wantQueue(0)
-		r.noLetters()
-		r.wantOutcomes("a", "already-done")
-		if got := r.seen.of("a")[0]; string(got.Result) != "42" || got.Process != 0 {
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		q := r.Store.Occupy(t, "a", time.Minute, dedupe.Rerun)
+		r.Store.EndClaim(t, q, dedupe.Settlement{To: dedupe.Done, Result: []byte("42")})
+		r.Send("a")
+		r.RunFor(time.Second)
+		r.WantQueue(0)
+		r.NoLetters()
+		r.WantOutcomes("a", "already-done")
+		if got := r.Seen.Of("a")[0]; string(got.Result) != "42" || got.Process != 0 {
 			t.Errorf("the timing record is %+v", got)
 		}
 	})
@@ -42,70 +35,70 @@ func TestFailedAndParkedPutTheLetterAgain(t *testing.T) {
 		class   string
 		outcome string
 	}{{dedupe.Failed, "custom", "already-failed"}, {dedupe.Parked, onceq.ClassInterrupted, "already-parked"}} {
-		bubble(t, never(t), func(r *rig) {
-			id := r.putRaw(message("a"))[0]
-			q := r.store.occupy(t, "a", time.Minute, dedupe.Rerun, id)
-			r.store.settle(t, q, dedupe.Settlement{To: c.to, ErrClass: c.class, ErrText: "because"})
-			r.run(time.Second)
-			rec := r.record("a")
-			if d := r.letter(c.class).Meta.Dead; d.Fence != rec.Fence || d.FirstErr != "because" || d.LastErr != "because" || d.Attempts != 1 || !d.At.Equal(rec.Finished) {
+		rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+			id := r.PutRaw(rig.Message("a"))[0]
+			q := r.Store.Occupy(t, "a", time.Minute, dedupe.Rerun, id)
+			r.Store.EndClaim(t, q, dedupe.Settlement{To: c.to, ErrClass: c.class, ErrText: "because"})
+			r.RunFor(time.Second)
+			rec := r.Record("a")
+			if d := r.Letter(c.class).Meta.Dead; d.Fence != rec.Fence || d.FirstErr != "because" || d.LastErr != "because" || d.Attempts != 1 || !d.At.Equal(rec.Finished) {
 				t.Errorf("the letter is %+v of %+v", d, rec)
 			}
-			r.wantStatus("a", c.to)
-			r.wantQueue(0)
-			r.wantOutcomes("a", c.outcome)
+			r.WantStatus("a", c.to)
+			r.WantQueue(0)
+			r.WantOutcomes("a", c.outcome)
 		})
 	}
 }
 
 func TestTakeoverParks(t *testing.T) {
-	bubble(t, never(t), func(r *rig) {
-		id := r.putRaw(message("a"))[0]
-		q := r.store.occupy(t, "a", time.Minute, dedupe.Park, id)
-		if _, err := r.store.Store.Renew(r.Context(), []dedupe.Renewal{{Key: q.Key, Token: q.Token, TTL: time.Minute, Started: true}}); err != nil {
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		id := r.PutRaw(rig.Message("a"))[0]
+		q := r.Store.Occupy(t, "a", time.Minute, dedupe.Park, id)
+		if _, err := r.Store.Store.Renew(r.Context(), []dedupe.Renewal{{Key: q.Key, Token: q.Token, TTL: time.Minute, Started: true}}); err != nil {
 			t.Fatal(err)
 		}
-		pass(2 * time.Minute)
-		r.run(time.Second)
-		r.wantStatus("a", dedupe.Parked)
-		if d := r.letter(onceq.ClassInterrupted).Meta.Dead; d.Fence != r.record("a").Fence || d.LastErr == "" {
+		rig.Pass(2 * time.Minute)
+		r.RunFor(time.Second)
+		r.WantStatus("a", dedupe.Parked)
+		if d := r.Letter(onceq.ClassInterrupted).Meta.Dead; d.Fence != r.Record("a").Fence || d.LastErr == "" {
 			t.Errorf("the letter is %+v", d)
 		}
-		r.wantQueue(0)
+		r.WantQueue(0)
 	})
 }
 
 func TestDeadLeaseCounts(t *testing.T) {
-	bubble(t, never(t), func(r *rig) {
-		r.store.occupy(t, "a", time.Second, dedupe.Rerun)
-		pass(time.Minute)
-		r.send("a")
-		r.run(time.Second)
-		r.wantStatus("a", dedupe.Failed)
-		if d := r.letter(onceq.ClassAttempts).Meta.Dead; d.Fence != r.record("a").Fence || d.Attempts != 1 { // the attempt that was never started does not count
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		r.Store.Occupy(t, "a", time.Second, dedupe.Rerun)
+		rig.Pass(time.Minute)
+		r.Send("a")
+		r.RunFor(time.Second)
+		r.WantStatus("a", dedupe.Failed)
+		if d := r.Letter(onceq.ClassAttempts).Meta.Dead; d.Fence != r.Record("a").Fence || d.Attempts != 1 { // the attempt that was never started does not count
 			t.Errorf("the letter is %+v", d)
 		}
-		r.wantQueue(0)
-	}, most(1))
+		r.WantQueue(0)
+	}, rig.Most(1))
 }
 
 func TestAnotherWorkerHasIt(t *testing.T) {
 	const length = 4 * time.Hour
-	bubble(t, returns(nil), func(r *rig) {
-		q := r.store.occupy(t, "a", length, dedupe.Rerun)
-		r.send("a")
-		r.start()
-		pass(length)
-		r.store.settle(t, q, dedupe.Settlement{To: dedupe.Done})
-		pass(length)
-		r.wantQueue(0)
-		if n := r.seen.started("a"); n != 0 {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		q := r.Store.Occupy(t, "a", length, dedupe.Rerun)
+		r.Send("a")
+		r.Start()
+		rig.Pass(length)
+		r.Store.EndClaim(t, q, dedupe.Settlement{To: dedupe.Done})
+		rig.Pass(length)
+		r.WantQueue(0)
+		if n := r.Seen.Started("a"); n != 0 {
 			t.Errorf("the handler ran %d times", n)
 		}
-		if n := r.q.received("a"); n > 4 {
+		if n := r.Q.Received("a"); n > 4 {
 			t.Errorf("%d receives", n)
 		}
-		if d := r.q.delays("a")[0]; d < length || d > length+length/8+time.Second {
+		if d := r.Q.Delays("a")[0]; d < length || d > length+length/8+time.Second {
 			t.Errorf("the first delay is %v, want %v and up to an eighth and a second", d, length)
 		}
 	})
@@ -113,161 +106,161 @@ func TestAnotherWorkerHasIt(t *testing.T) {
 
 func TestReceivesAreFewHoweverLongAJob(t *testing.T) {
 	const length = 12 * time.Hour
-	bubble(t, returns(nil), func(r *rig) {
-		q := r.store.occupy(t, "a", 30*time.Second, dedupe.Rerun)
-		r.send("a")
-		r.start()
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		q := r.Store.Occupy(t, "a", 30*time.Second, dedupe.Rerun)
+		r.Send("a")
+		r.Start()
 		for range int(length / (10 * time.Second)) { // the other worker's heartbeat
-			pass(10 * time.Second)
-			if _, err := r.store.Store.Renew(r.Context(), []dedupe.Renewal{{Key: q.Key, Token: q.Token, TTL: 30 * time.Second}}); err != nil {
+			rig.Pass(10 * time.Second)
+			if _, err := r.Store.Store.Renew(r.Context(), []dedupe.Renewal{{Key: q.Key, Token: q.Token, TTL: 30 * time.Second}}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		r.store.settle(t, q, dedupe.Settlement{To: dedupe.Done})
-		n := r.q.received("a")
+		r.Store.EndClaim(t, q, dedupe.Settlement{To: dedupe.Done})
+		n := r.Q.Received("a")
 		if n < 5 || n > 12 {
 			t.Errorf("%d receives in %v, want about log2", n, length)
 		}
-		pass(2 * length)
-		r.wantQueue(0)
-		r.noLetters()
+		rig.Pass(2 * length)
+		r.WantQueue(0)
+		r.NoLetters()
 	})
 }
 
 func TestInProgressDelayIsClamped(t *testing.T) {
-	bubble(t, never(t), func(r *rig) {
-		r.store.occupy(t, "a", time.Hour, dedupe.Rerun)
-		r.send("a")
-		r.run(time.Second)
-		if got := r.q.delays("a"); len(got) != 1 || got[0] != 10*time.Minute {
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		r.Store.Occupy(t, "a", time.Hour, dedupe.Rerun)
+		r.Send("a")
+		r.RunFor(time.Second)
+		if got := r.Q.Delays("a"); len(got) != 1 || got[0] != 10*time.Minute {
 			t.Errorf("nacked with %v, want the broker's longest, 10m", got)
 		}
-	}, preset(membroker.PubSub))
+	}, rig.Preset(membroker.PubSub))
 }
 
 func TestReceiptIsHandedOver(t *testing.T) {
-	h := func(context.Context, *onceq.Job) error { takes(5 * time.Minute); return nil }
-	bubble(t, h, func(r *rig) {
-		r.send("a")
-		r.start()
-		pass(time.Second)
-		r.q.expire(t, "a") // as if all extensions had come too late
-		pass(time.Second)
-		if n := r.q.received("a"); n != 2 {
+	h := func(context.Context, *onceq.Job) error { rig.Takes(5 * time.Minute); return nil }
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		r.Send("a")
+		r.Start()
+		rig.Pass(time.Second)
+		r.Q.Expire(t, "a") // as if all extensions had come too late
+		rig.Pass(time.Second)
+		if n := r.Q.Received("a"); n != 2 {
 			t.Fatalf("%d receives, want 2", n)
 		}
-		pass(10 * time.Minute)
-		r.wantQueue(0)
-		r.wantOutcomes("a", "handed-over", "done")
-		if n := r.q.received("a"); n != 2 {
+		rig.Pass(10 * time.Minute)
+		r.WantQueue(0)
+		r.WantOutcomes("a", "handed-over", "done")
+		if n := r.Q.Received("a"); n != 2 {
 			t.Errorf("%d receives, want 2: the new receipt must be kept alive", n)
 		}
-		if n := r.seen.started("a"); n != 1 {
+		if n := r.Seen.Started("a"); n != 1 {
 			t.Errorf("%d runs", n)
 		}
 	})
 }
 
 func TestReceiptIsHandedOverOnSQS(t *testing.T) {
-	h := func(context.Context, *onceq.Job) error { takes(5 * time.Minute); return nil }
-	bubble(t, h, func(r *rig) {
-		r.send("a")
-		r.start()
-		pass(time.Second)
-		r.q.expire(t, "a")
-		pass(10 * time.Minute)
-		r.wantQueue(0)
-		if n := r.q.received("a"); n != 2 {
+	h := func(context.Context, *onceq.Job) error { rig.Takes(5 * time.Minute); return nil }
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		r.Send("a")
+		r.Start()
+		rig.Pass(time.Second)
+		r.Q.Expire(t, "a")
+		rig.Pass(10 * time.Minute)
+		r.WantQueue(0)
+		if n := r.Q.Received("a"); n != 2 {
 			t.Errorf("%d receives, want 2", n)
 		}
-	}, preset(membroker.SQSStandard))
+	}, rig.Preset(membroker.SQSStandard))
 }
 
 func TestAnotherMessageWithTheKeyIsNoHandOver(t *testing.T) {
-	h := func(context.Context, *onceq.Job) error { takes(time.Minute); return nil }
-	bubble(t, h, func(r *rig) {
-		first, second := message("a"), message("a")
+	h := func(context.Context, *onceq.Job) error { rig.Takes(time.Minute); return nil }
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		first, second := rig.Message("a"), rig.Message("a")
 		first.Body, second.Body = []byte("first"), []byte("second")
-		r.put(first)
-		r.start()
-		pass(time.Second)
-		r.put(second)
-		pass(5 * time.Minute)
-		r.wantQueue(0)
-		if got := r.seen.outcomes("a"); len(got) < 3 || got[0] != "in-progress" || !slices.Equal(got[len(got)-2:], []string{"done", "already-done"}) {
+		r.Put(first)
+		r.Start()
+		rig.Pass(time.Second)
+		r.Put(second)
+		rig.Pass(5 * time.Minute)
+		r.WantQueue(0)
+		if got := r.Seen.Outcomes("a"); len(got) < 3 || got[0] != "in-progress" || !slices.Equal(got[len(got)-2:], []string{"done", "already-done"}) {
 			t.Errorf("the deliveries ended as %q", got)
 		}
-		if r.q.acked("first") != 1 || r.q.acked("second") != 1 {
-			t.Errorf("acks: %d and %d", r.q.acked("first"), r.q.acked("second"))
+		if r.Q.Acked("first") != 1 || r.Q.Acked("second") != 1 {
+			t.Errorf("acks: %d and %d", r.Q.Acked("first"), r.Q.Acked("second"))
 		}
 	})
 }
 
 func TestSameKeyTwiceInAReceive(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		r.send("a", "a", "b", "a")
-		r.run(5 * time.Minute)
-		if n := r.seen.started("a"); n != 1 {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Send("a", "a", "b", "a")
+		r.RunFor(5 * time.Minute)
+		if n := r.Seen.Started("a"); n != 1 {
 			t.Errorf("%d runs of one key", n)
 		}
-		r.wantQueue(0)
-		r.noLetters()
+		r.WantQueue(0)
+		r.NoLetters()
 	})
 }
 
 // refused are messages for which no claim is won. Each becomes a letter with fence 0, which never
 // reopens anything.
 func TestRefused(t *testing.T) {
-	raw := func(r *rig, attributes map[string]string) {
-		if err := r.q.SendRaw(r.Context(), []byte("a"), attributes); err != nil {
+	raw := func(r *rig.Rig, attributes map[string]string) {
+		if err := r.Q.SendRaw(r.Context(), []byte("a"), attributes); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, c := range []struct {
 		class string
-		send  func(r *rig)
-		set   option
+		send  func(r *rig.Rig)
+		set   rig.Option
 	}{
-		{onceq.ClassNoKey, func(r *rig) { raw(r, nil) }, with(func(c *setup) {
-			c.Key = func(*broker.Message) (dedupe.Key, error) { return dedupe.Key{}, errBoom }
+		{onceq.ClassNoKey, func(r *rig.Rig) { raw(r, nil) }, rig.With(func(c *rig.Setup) {
+			c.Key = func(*broker.Message) (dedupe.Key, error) { return dedupe.Key{}, rig.ErrBoom }
 		})},
-		{onceq.ClassBadMeta, func(r *rig) { raw(r, map[string]string{broker.MetaAttribute: "{"}) }, nil},
-		{onceq.ClassBadKey, func(r *rig) { r.putRaw(message(strings.Repeat("k", 1<<20))) }, nil},
-		{onceq.ClassBadKey, func(r *rig) { r.putRaw(message("nul\x00")) }, nil},
-		{onceq.ClassBadKey, func(r *rig) { r.putRaw(message("not UTF-8: \xff")) }, nil},
-		{onceq.ClassBadKey, func(r *rig) { r.send("a") }, with(func(c *setup) {
+		{onceq.ClassBadMeta, func(r *rig.Rig) { raw(r, map[string]string{broker.MetaAttribute: "{"}) }, nil},
+		{onceq.ClassBadKey, func(r *rig.Rig) { r.PutRaw(rig.Message(strings.Repeat("k", 1<<20))) }, nil},
+		{onceq.ClassBadKey, func(r *rig.Rig) { r.PutRaw(rig.Message("nul\x00")) }, nil},
+		{onceq.ClassBadKey, func(r *rig.Rig) { r.PutRaw(rig.Message("not UTF-8: \xff")) }, nil},
+		{onceq.ClassBadKey, func(r *rig.Rig) { r.Send("a") }, rig.With(func(c *rig.Setup) {
 			c.Key = func(*broker.Message) (dedupe.Key, error) { return dedupe.Key{}, nil }
 		})},
-		{onceq.ClassNoKey, func(r *rig) { r.send("a") }, with(func(c *setup) {
-			c.Key = func(*broker.Message) (dedupe.Key, error) { return dedupe.Key{}, errBoom }
+		{onceq.ClassNoKey, func(r *rig.Rig) { r.Send("a") }, rig.With(func(c *rig.Setup) {
+			c.Key = func(*broker.Message) (dedupe.Key, error) { return dedupe.Key{}, rig.ErrBoom }
 		})},
-		{onceq.ClassNoKey, func(r *rig) { r.send("a") }, with(func(c *setup) {
+		{onceq.ClassNoKey, func(r *rig.Rig) { r.Send("a") }, rig.With(func(c *rig.Setup) {
 			c.Key = func(*broker.Message) (dedupe.Key, error) { panic("Key") }
 		})},
-		{onceq.ClassError, func(r *rig) { r.send("a") }, with(func(c *setup) {
+		{onceq.ClassError, func(r *rig.Rig) { r.Send("a") }, rig.With(func(c *rig.Setup) {
 			c.Fingerprint = func(*broker.Message) []byte { panic("Fingerprint") }
 		})},
 	} {
 		t.Run(c.class, func(t *testing.T) {
-			var options []option
+			var options []rig.Option
 			if c.set != nil {
 				options = append(options, c.set)
 			}
-			bubble(t, never(t), func(r *rig) {
+			rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
 				c.send(r)
-				r.run(time.Second)
-				m := r.letter(c.class)
+				r.RunFor(time.Second)
+				m := r.Letter(c.class)
 				if d := m.Meta.Dead; d.Fence != 0 || d.LastErr == "" || d.Attempts != 0 {
 					t.Errorf("the letter is %+v", d)
 				}
 				if c.class == onceq.ClassBadMeta && m.Attributes["onceq-unreadable"] != "{" {
 					t.Errorf("the attributes are %v", m.Attributes)
 				}
-				r.wantQueue(0)
-				if n := r.store.Store.(interface{ Len() int }).Len(); n != 0 {
+				r.WantQueue(0)
+				if n := r.Store.Store.(interface{ Len() int }).Len(); n != 0 {
 					t.Errorf("%d records", n)
 				}
-				if got := r.seen.ends; len(got) != 1 || string(got[0].Outcome) != c.class || got[0].Fence != 0 {
+				if got := r.Seen.Ends; len(got) != 1 || string(got[0].Outcome) != c.class || got[0].Fence != 0 {
 					t.Errorf("the timing records are %+v", got)
 				}
 			}, options...)
@@ -275,65 +268,55 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// putRaw sends without what Send would refuse.
-func (r *rig) putRaw(ms ...broker.Outgoing) []string {
-	r.Helper()
-	ids, err := r.q.Send(r.Context(), ms)
-	if err != nil {
-		r.Fatal(err)
-	}
-	return ids
-}
-
 func TestForeignMessagesWithAKey(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 		for range 2 {
-			if err := r.q.SendRaw(r.Context(), []byte("a"), nil); err != nil {
+			if err := r.Q.SendRaw(r.Context(), []byte("a"), nil); err != nil {
 				t.Fatal(err)
 			}
 		}
-		r.run(5 * time.Minute)
-		r.wantStatus("a", dedupe.Done)
-		r.wantQueue(0)
-		if n := r.seen.started("a"); n != 1 {
+		r.RunFor(5 * time.Minute)
+		r.WantStatus("a", dedupe.Done)
+		r.WantQueue(0)
+		if n := r.Seen.Started("a"); n != 1 {
 			t.Errorf("%d runs", n)
 		}
-	}, with(func(c *setup) {
+	}, rig.With(func(c *rig.Setup) {
 		c.Key = func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: string(m.Body)}, nil }
 	}))
 }
 
 // A producer's retry makes another message of the same job; only the job's id may be the key.
 func TestKeyIsTheJobsID(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 		m := broker.Outgoing{Body: []byte("a"), Meta: &broker.Meta{ID: "job", Created: time.Now()}}
-		r.putRaw(m, m)
-		r.run(5 * time.Minute)
-		r.wantStatus("job", dedupe.Done)
-		if n := r.seen.started("job"); n != 1 {
+		r.PutRaw(m, m)
+		r.RunFor(5 * time.Minute)
+		r.WantStatus("job", dedupe.Done)
+		if n := r.Seen.Started("job"); n != 1 {
 			t.Errorf("%d runs", n)
 		}
 	})
 }
 
 func TestMismatch(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		first, second := message("a"), message("a")
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		first, second := rig.Message("a"), rig.Message("a")
 		second.Body = []byte("another payload")
-		r.put(first)
-		r.start()
-		pass(time.Second)
-		r.put(second)
-		pass(time.Second)
-		r.wantStatus("a", dedupe.Done)
-		if d := r.letter(onceq.ClassMismatch).Meta.Dead; d.Fence != 0 {
+		r.Put(first)
+		r.Start()
+		rig.Pass(time.Second)
+		r.Put(second)
+		rig.Pass(time.Second)
+		r.WantStatus("a", dedupe.Done)
+		if d := r.Letter(onceq.ClassMismatch).Meta.Dead; d.Fence != 0 {
 			t.Errorf("the letter is %+v", d)
 		}
-		r.wantQueue(0)
-		if n := r.seen.started("a"); n != 1 {
+		r.WantQueue(0)
+		if n := r.Seen.Started("a"); n != 1 {
 			t.Errorf("%d runs", n)
 		}
-	}, with(func(c *setup) {
+	}, rig.With(func(c *rig.Setup) {
 		c.Fingerprint = func(m *broker.Message) []byte { return m.Body }
 	}))
 }

@@ -1,4 +1,4 @@
-package onceq_test
+package claims
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -19,53 +20,53 @@ import (
 func TestHandOverAfterAWait(t *testing.T) {
 	h := func(_ context.Context, j *onceq.Job) error {
 		if string(j.Message.Body) == "a" {
-			takes(10 * time.Minute)
+			rig.Takes(10 * time.Minute)
 		} else {
-			takes(2 * time.Minute)
+			rig.Takes(2 * time.Minute)
 		}
 		return nil
 	}
-	bubble(t, h, func(r *rig) {
-		r.send("a", "b")
-		r.start()
-		pass(time.Second)
-		r.q.expire(t, "a")
-		pass(11 * time.Minute)
-		r.wantQueue(0)
-		r.wantOutcomes("a", "handed-over", "done")
-		if n := r.q.received("a"); n != 2 {
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		r.Send("a", "b")
+		r.Start()
+		rig.Pass(time.Second)
+		r.Q.Expire(t, "a")
+		rig.Pass(11 * time.Minute)
+		r.WantQueue(0)
+		r.WantOutcomes("a", "handed-over", "done")
+		if n := r.Q.Received("a"); n != 2 {
 			t.Errorf("%d receives, want 2", n)
 		}
-	}, with(func(c *setup) { c.Concurrency = 2 }), preset(membroker.SQSStandard))
+	}, rig.With(func(c *rig.Setup) { c.Concurrency = 2 }), rig.Preset(membroker.SQSStandard))
 }
 
 // While one redelivery looks for the job that runs, the key of another is still being found. The
 // race detector finds out whether the two share fields.
 func TestHandOverBesideAnAdmission(t *testing.T) {
 	admitted := 0
-	h := func(context.Context, *onceq.Job) error { takes(time.Minute); return nil }
-	bubble(t, h, func(r *rig) {
-		r.store.set(func(s *store) {
-			s.fault = func(c onceqtest.Call) (f faulty.Faults) {
+	h := func(context.Context, *onceq.Job) error { rig.Takes(time.Minute); return nil }
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		r.Store.Set(func(s *rig.Store) {
+			s.Fault = func(c onceqtest.Call) (f faulty.Faults) {
 				if c.Op == onceqtest.Claim && c.N == 2 {
 					f = faulty.Slow(2 * time.Second)
 				}
 				return f
 			}
 		})
-		r.send("a")
-		r.start()
+		r.Send("a")
+		r.Start()
 		for range 2 {
-			pass(time.Second)
-			r.q.expire(t, "a")
+			rig.Pass(time.Second)
+			r.Q.Expire(t, "a")
 		}
-		pass(2 * time.Minute)
-		r.wantOutcomes("a", "handed-over", "handed-over", "done")
-	}, with(func(c *setup) {
+		rig.Pass(2 * time.Minute)
+		r.WantOutcomes("a", "handed-over", "handed-over", "done")
+	}, rig.With(func(c *rig.Setup) {
 		c.Concurrency = 3
 		c.Key = func(m *broker.Message) (dedupe.Key, error) {
 			if admitted++; admitted == 3 {
-				takes(2 * time.Second)
+				rig.Takes(2 * time.Second)
 			}
 			return dedupe.Key{Key: m.Meta.Key}, nil
 		}
@@ -75,45 +76,45 @@ func TestHandOverBesideAnAdmission(t *testing.T) {
 // Jobs that are done pile up neither in memory nor in the manager when the queue is slow to take
 // their acks.
 func TestSlowAcksHoldReceivingBack(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
-		r.q.SetFault(func(_ context.Context, c onceqtest.Call) (f faulty.Faults) {
+	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
+		r.Q.SetFault(func(_ context.Context, c onceqtest.Call) (f faulty.Faults) {
 			if c.Op == onceqtest.Ack {
 				f = faulty.Slow(time.Second)
 			}
 			return f
 		})
 		for range 20 {
-			r.send(numbered("k"+time.Now().Format("150405.000")+"-", 100)...)
-			pass(time.Millisecond)
+			r.Send(rig.Numbered("k"+time.Now().Format("150405.000")+"-", 100)...)
+			rig.Pass(time.Millisecond)
 		}
-		r.start()
-		pass(1500 * time.Millisecond)
-		d, err := r.q.Depth(t.Context())
+		r.Start()
+		rig.Pass(1500 * time.Millisecond)
+		d, err := r.Q.Depth(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		if d.InFlight > 600 {
 			t.Errorf("%d messages are held", d.InFlight)
 		}
-		pass(time.Minute)
-		r.wantQueue(0)
-	}, preset(membroker.SQSStandard), with(func(c *setup) { c.Concurrency = 10 }))
+		rig.Pass(time.Minute)
+		r.WantQueue(0)
+	}, rig.Preset(membroker.SQSStandard), rig.With(func(c *rig.Setup) { c.Concurrency = 10 }))
 }
 
 // TestWholeCallErrorRefusesNobody: an error of the whole call says nothing of any entry, whatever
 // it wraps. One bad entry must not dead-letter its neighbours.
 func TestWholeCallErrorRefusesNobody(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		r.store.fault = func(c onceqtest.Call) faulty.Faults {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Store.Fault = func(c onceqtest.Call) faulty.Faults {
 			if c.Op == onceqtest.Claim && c.N == 1 {
 				return faulty.Fail(fmt.Errorf("the statement failed: %w", dedupe.ErrBadKey))
 			}
 			return nil
 		}
-		r.send("a", "b")
-		r.run(time.Minute)
-		r.wantStatus("a", dedupe.Done)
-		r.wantStatus("b", dedupe.Done)
-		r.noLetters()
+		r.Send("a", "b")
+		r.RunFor(time.Minute)
+		r.WantStatus("a", dedupe.Done)
+		r.WantStatus("b", dedupe.Done)
+		r.NoLetters()
 	})
 }

@@ -1,4 +1,4 @@
-package onceq_test
+package claims
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -16,81 +17,81 @@ import (
 // Under Park the handler does not begin before the store has confirmed that it will.
 func TestParkConfirmsTheStart(t *testing.T) {
 	for name, fault := range map[string]faulty.Faults{
-		"error": faulty.Fail(errBoom), "reply lost": faulty.Lose(errBoom), "panic": faulty.Panic("store"), "busy": faulty.Fail(dedupe.ErrBusy),
+		"error": faulty.Fail(rig.ErrBoom), "reply lost": faulty.Lose(rig.ErrBoom), "panic": faulty.Panic("store"), "busy": faulty.Fail(dedupe.ErrBusy),
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, returns(nil), func(r *rig) {
-				r.store.set(func(s *store) { s.fault = bads(onceqtest.Renew, 4, fault) })
-				r.send("a")
-				r.start()
-				pass(20 * time.Millisecond)
-				if n := r.seen.started("a"); n != 0 {
+			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+				r.Store.Set(func(s *rig.Store) { s.Fault = rig.Bads(onceqtest.Renew, 4, fault) })
+				r.Send("a")
+				r.Start()
+				rig.Pass(20 * time.Millisecond)
+				if n := r.Seen.Started("a"); n != 0 {
 					t.Errorf("%d starts before the confirmation", n)
 				}
-				pass(10 * time.Second)
-				if rec := r.record("a"); rec.Status != dedupe.Done || rec.Attempt != 1 || r.seen.started("a") != 1 {
-					t.Errorf("%d starts, %+v", r.seen.started("a"), rec)
+				rig.Pass(10 * time.Second)
+				if rec := r.Record("a"); rec.Status != dedupe.Done || rec.Attempt != 1 || r.Seen.Started("a") != 1 {
+					t.Errorf("%d starts, %+v", r.Seen.Started("a"), rec)
 				}
-			}, parks)
+			}, rig.Parks)
 		})
 	}
 }
 
 func TestParkWhenTheStartIsNotConfirmed(t *testing.T) {
-	bubble(t, never(t), func(r *rig) {
-		r.store.fails(errBoom, onceqtest.Renew)
-		r.send("a")
-		r.start()
-		pass(time.Minute)
-		if got := r.seen.outcomes("a"); len(got) == 0 || slices.Contains(got, "parked") {
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		r.Store.Fails(rig.ErrBoom, onceqtest.Renew)
+		r.Send("a")
+		r.Start()
+		rig.Pass(time.Minute)
+		if got := r.Seen.Outcomes("a"); len(got) == 0 || slices.Contains(got, "parked") {
 			t.Errorf("the deliveries ended as %q", got)
 		}
-		if rec := r.record("a"); rec.Status == dedupe.Parked || rec.Attempt > 1 {
+		if rec := r.Record("a"); rec.Status == dedupe.Parked || rec.Attempt > 1 {
 			t.Errorf("the record is %+v", rec)
 		}
-		r.noLetters()
-	}, parks, most(1))
+		r.NoLetters()
+	}, rig.Parks, rig.Most(1))
 }
 
 func TestParkWhenTheClaimIsLostBeforeTheStart(t *testing.T) {
-	bubble(t, never(t), func(r *rig) {
-		r.store.set(func(s *store) {
-			s.onRenew = func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		r.Store.Set(func(s *rig.Store) {
+			s.OnRenew = func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
 				if rs[0].Started {
 					return []dedupe.Renewed{{Err: dedupe.ErrLeaseLost}}
 				}
 				return as
 			}
 		})
-		r.send("a")
-		r.start()
-		pass(time.Second)
-		r.wantOutcomes("a", "lease-lost")
-		if n := r.store.settles.Load(); n != 0 || r.q.acked("a") != 0 || len(r.q.delays("a")) != 0 {
-			t.Errorf("%d settlements, %d acks, nacks %v", n, r.q.acked("a"), r.q.delays("a"))
+		r.Send("a")
+		r.Start()
+		rig.Pass(time.Second)
+		r.WantOutcomes("a", "lease-lost")
+		if n := r.Store.Settles.Load(); n != 0 || r.Q.Acked("a") != 0 || len(r.Q.Delays("a")) != 0 {
+			t.Errorf("%d settlements, %d acks, nacks %v", n, r.Q.Acked("a"), r.Q.Delays("a"))
 		}
-	}, parks)
+	}, rig.Parks)
 }
 
 // A drain that begins, or cuts off, while the start is being confirmed finds the handler not begun.
 func TestParkDrainedWhileTheStartIsConfirmed(t *testing.T) {
 	for _, drain := range []time.Duration{-1, 20 * time.Second} {
-		bubble(t, never(t), func(r *rig) {
-			r.store.set(func(s *store) { s.fault = bads(onceqtest.Renew, 1, faulty.Slow(3*time.Second)) })
-			r.send("a")
-			r.start()
-			pass(time.Second)
-			if err := r.stop(); err != nil {
+		rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+			r.Store.Set(func(s *rig.Store) { s.Fault = rig.Bads(onceqtest.Renew, 1, faulty.Slow(3*time.Second)) })
+			r.Send("a")
+			r.Start()
+			rig.Pass(time.Second)
+			if err := r.Stop(); err != nil {
 				t.Errorf("Run: %v", err)
 			}
-			if rec := r.record("a"); rec.Status != dedupe.Released || rec.Attempt != 0 || rec.Started {
+			if rec := r.Record("a"); rec.Status != dedupe.Released || rec.Attempt != 0 || rec.Started {
 				t.Errorf("the record is %+v", rec)
 			}
-			if got := r.q.delays("a"); !slices.Equal(got, []time.Duration{0}) {
+			if got := r.Q.Delays("a"); !slices.Equal(got, []time.Duration{0}) {
 				t.Errorf("nacked with %v", got)
 			}
-			r.noLetters()
-		}, parks, most(1), with(func(c *setup) { c.DrainTimeout = drain }))
+			r.NoLetters()
+		}, rig.Parks, rig.Most(1), rig.With(func(c *rig.Setup) { c.DrainTimeout = drain }))
 	}
 }
 
@@ -98,46 +99,46 @@ func TestParkDrainedWhileTheStartIsConfirmed(t *testing.T) {
 // that it may run again: its message is gone, and its letter is what brings it. The record says so.
 func TestParkLateRelease(t *testing.T) {
 	broken := true
-	bubble(t, func(context.Context, *onceq.Job) error {
+	rig.Bubble(t, func(context.Context, *onceq.Job) error {
 		if broken {
-			return errBoom
+			return rig.ErrBoom
 		}
 		return nil
-	}, func(r *rig) {
-		r.store.fails(errBoom, onceqtest.Settle)
-		r.send("a")
-		r.start()
-		pass(time.Second)
-		r.store.fails(errBoom, onceqtest.Settle, onceqtest.Renew)
-		pass(time.Minute)
-		q := dedupe.ClaimRequest{Key: key("a"), Token: dedupe.Token{9}, TTL: time.Minute, Policy: dedupe.Park}
-		if cs, err := r.store.Store.Claim(r.Context(), []dedupe.ClaimRequest{q}); err != nil || cs[0].Outcome != dedupe.IsParked {
+	}, func(r *rig.Rig) {
+		r.Store.Fails(rig.ErrBoom, onceqtest.Settle)
+		r.Send("a")
+		r.Start()
+		rig.Pass(time.Second)
+		r.Store.Fails(rig.ErrBoom, onceqtest.Settle, onceqtest.Renew)
+		rig.Pass(time.Minute)
+		q := dedupe.ClaimRequest{Key: rig.Key("a"), Token: dedupe.Token{9}, TTL: time.Minute, Policy: dedupe.Park}
+		if cs, err := r.Store.Store.Claim(r.Context(), []dedupe.ClaimRequest{q}); err != nil || cs[0].Outcome != dedupe.IsParked {
 			t.Fatalf("another worker's claim: %+v, %v", cs, err)
 		}
 		broken = false
-		r.store.heals()
-		pass(time.Minute)
-		if rec := r.record("a"); rec.Status != dedupe.Parked || rec.ErrClass != dedupe.ClassInterrupted || !strings.HasSuffix(rec.LastErr, "so its letter may be replayed: boom") {
+		r.Store.Heals()
+		rig.Pass(time.Minute)
+		if rec := r.Record("a"); rec.Status != dedupe.Parked || rec.ErrClass != dedupe.ClassInterrupted || !strings.HasSuffix(rec.LastErr, "so its letter may be replayed: boom") {
 			t.Errorf("the record is %+v", rec)
 		}
-		r.wantQueue(0)
-		r.wantOutcomes("a", "parked")
-		m := r.letter(onceq.ClassInterrupted)
+		r.WantQueue(0)
+		r.WantOutcomes("a", "parked")
+		m := r.Letter(onceq.ClassInterrupted)
 		if !strings.HasSuffix(m.Meta.Dead.LastErr, "replayed: boom") {
 			t.Errorf("the letter says %q", m.Meta.Dead.LastErr)
 		}
-		r.replay(m)
-		pass(time.Minute)
-		r.wantStatus("a", dedupe.Done)
-	}, parks, steady)
+		r.Replay(m)
+		rig.Pass(time.Minute)
+		r.WantStatus("a", dedupe.Done)
+	}, rig.Parks, rig.Steady)
 }
 
 // Without Park nothing is written before the handler begins.
 func TestRerunWritesNothingBeforeTheStart(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		r.send("a")
-		r.run(time.Second)
-		if n := r.store.renews.Load(); n != 0 {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
+		if n := r.Store.Renews.Load(); n != 0 {
 			t.Errorf("%d renewals of a job of no time", n)
 		}
 	})
@@ -147,30 +148,30 @@ func TestRerunWritesNothingBeforeTheStart(t *testing.T) {
 // Where nobody asked for Park, it is one.
 func TestUnknown(t *testing.T) {
 	for name, err := range map[string]error{
-		"unknown": onceq.Unknown(errBoom), "unknown, after": onceq.RetryAfter(time.Second, onceq.Unknown(errBoom)),
-		"permanent": onceq.Permanent(onceq.Unknown(errBoom)),
+		"unknown": onceq.Unknown(rig.ErrBoom), "unknown, after": onceq.RetryAfter(time.Second, onceq.Unknown(rig.ErrBoom)),
+		"permanent": onceq.Permanent(onceq.Unknown(rig.ErrBoom)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, returns(err), func(r *rig) {
-				r.send("a")
-				r.run(time.Minute)
-				r.wantOutcomes("a", "parked")
-				r.wantStatus("a", dedupe.Parked)
-				if d := r.letter(onceq.ClassInterrupted).Meta.Dead; d.LastErr != errBoom.Error() {
+			rig.Bubble(t, rig.Returns(err), func(r *rig.Rig) {
+				r.Send("a")
+				r.RunFor(time.Minute)
+				r.WantOutcomes("a", "parked")
+				r.WantStatus("a", dedupe.Parked)
+				if d := r.Letter(onceq.ClassInterrupted).Meta.Dead; d.LastErr != rig.ErrBoom.Error() {
 					t.Errorf("the letter says %q", d.LastErr)
 				}
-				r.wantQueue(0)
-			}, parks)
+				r.WantQueue(0)
+			}, rig.Parks)
 		})
 	}
-	bubble(t, returns(onceq.Unknown(errBoom)), func(r *rig) {
-		r.send("a")
-		r.run(time.Hour)
-		r.letter(onceq.ClassError)
-		if n := r.seen.started("a"); n != 3 {
+	rig.Bubble(t, rig.Returns(onceq.Unknown(rig.ErrBoom)), func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Hour)
+		r.Letter(onceq.ClassError)
+		if n := r.Seen.Started("a"); n != 3 {
 			t.Errorf("%d runs", n)
 		}
-	}, most(3))
+	}, rig.Most(3))
 	if onceq.Unknown(nil) != nil {
 		t.Error("Unknown(nil) is not nil")
 	}

@@ -1,9 +1,10 @@
-package onceq_test
+package claims
 
 import (
 	"testing"
 	"time"
 
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -11,68 +12,68 @@ import (
 // While as many ends wait for their record as there are slots, nothing is received, because it
 // could not start.
 func TestUnsettledJobsStopReceiving(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		r.store.fails(errBoom, onceqtest.Settle)
-		r.send("a")
-		r.start()
-		pass(time.Second)
-		r.send("b") // for the receive that waits already
-		pass(time.Second)
-		r.send("c")
-		pass(time.Minute)
-		if n := r.q.received("c"); n != 0 {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Store.Fails(rig.ErrBoom, onceqtest.Settle)
+		r.Send("a")
+		r.Start()
+		rig.Pass(time.Second)
+		r.Send("b") // for the receive that waits already
+		rig.Pass(time.Second)
+		r.Send("c")
+		rig.Pass(time.Minute)
+		if n := r.Q.Received("c"); n != 0 {
 			t.Errorf("the third was received")
 		}
-		r.store.heals()
-		pass(time.Minute)
-		r.wantQueue(0)
-	}, with(func(c *setup) { c.Concurrency, c.Pollers, c.Prefetch = 1, 1, 2 }))
+		r.Store.Heals()
+		rig.Pass(time.Minute)
+		r.WantQueue(0)
+	}, rig.With(func(c *rig.Setup) { c.Concurrency, c.Pollers, c.Prefetch = 1, 1, 2 }))
 }
 
 // A claim that is on its way when a drain begins, and fails, is not tried again: its message goes
 // back at once.
 func TestClaimThatFailsAmidADrain(t *testing.T) {
-	bubble(t, never(t), func(r *rig) {
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
 		sent := make(chan struct{})
-		r.store.set(func(s *store) {
-			s.fault = func(c onceqtest.Call) faulty.Faults {
+		r.Store.Set(func(s *rig.Store) {
+			s.Fault = func(c onceqtest.Call) faulty.Faults {
 				if c.Op != onceqtest.Claim {
 					return nil
 				}
 				if c.N == 12 { // the pause after it is long
 					close(sent)
 				}
-				return faulty.Slow(time.Second).With(faulty.Fail(errBoom))
+				return faulty.Slow(time.Second).With(faulty.Fail(rig.ErrBoom))
 			}
 		})
-		r.send("a")
-		r.start()
+		r.Send("a")
+		r.Start()
 		<-sent
 		begin := time.Now()
-		if err := r.stop(); err != nil {
+		if err := r.Stop(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
 		if took := time.Since(begin); took > 1100*time.Millisecond {
 			t.Errorf("the drain took %v", took)
 		}
-		r.wantQueue(1)
+		r.WantQueue(1)
 	})
 }
 
 // A job whose end is on its way keeps its receipt, because its ack may be on its way, too.
 func TestNoHandOverToAnEnd(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		r.store.fails(errBoom, onceqtest.Settle)
-		r.send("a")
-		r.start()
-		pass(time.Second)
-		r.q.expire(t, "a")
-		pass(time.Second)
-		r.wantOutcomes("a", "in-progress")
-		r.store.heals()
-		pass(5 * time.Minute)
-		r.wantQueue(0)
-		if n := r.seen.started("a"); n != 1 {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Store.Fails(rig.ErrBoom, onceqtest.Settle)
+		r.Send("a")
+		r.Start()
+		rig.Pass(time.Second)
+		r.Q.Expire(t, "a")
+		rig.Pass(time.Second)
+		r.WantOutcomes("a", "in-progress")
+		r.Store.Heals()
+		rig.Pass(5 * time.Minute)
+		r.WantQueue(0)
+		if n := r.Seen.Started("a"); n != 1 {
 			t.Errorf("it ran %d times", n)
 		}
 	})

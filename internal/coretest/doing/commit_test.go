@@ -1,4 +1,4 @@
-package onceq_test
+package doing
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // lasts works for d, or until its context ends, and answers why.
@@ -24,7 +25,7 @@ func lasts(ctx context.Context, d time.Duration) error {
 // cannot be lost.
 func TestWorkAfterTheCommit(t *testing.T) {
 	for _, group := range []string{"", "g/"} {
-		var r *rig
+		var r *rig.Rig
 		var cut error
 		h := func(ctx context.Context, j *onceq.Job) error {
 			j.Join()
@@ -32,21 +33,21 @@ func TestWorkAfterTheCommit(t *testing.T) {
 			cut = lasts(ctx, 5*time.Minute)
 			return nil
 		}
-		bubble(t, h, func(made *rig) {
+		rig.Bubble(t, h, func(made *rig.Rig) {
 			r = made
-			r.send(group + "a")
-			r.run(10 * time.Minute)
+			r.Send(group + "a")
+			r.RunFor(10 * time.Minute)
 			if cut != nil {
 				t.Errorf("it was cut off: %v", cut)
 			}
-			r.wantOutcomes("a", "done")
-			if rec := r.seen.of("a")[0]; rec.ErrClass != "" || rec.Err != "" {
+			r.WantOutcomes("a", "done")
+			if rec := r.Seen.Of("a")[0]; rec.ErrClass != "" || rec.Err != "" {
 				t.Errorf("the timing record tells of a failure: %+v", rec)
 			}
-			if n := r.q.received("a"); n != 1 || r.q.acked("a") != 1 {
-				t.Errorf("%d receives, %d acks", n, r.q.acked("a"))
+			if n := r.Q.Received("a"); n != 1 || r.Q.Acked("a") != 1 {
+				t.Errorf("%d receives, %d acks", n, r.Q.Acked("a"))
 			}
-			if n := r.store.renews.Load(); n > 1 {
+			if n := r.Store.Renews.Load(); n > 1 {
 				t.Errorf("%d renewals of a claim that is settled", n)
 			}
 		})
@@ -54,51 +55,51 @@ func TestWorkAfterTheCommit(t *testing.T) {
 }
 
 func TestDoGoesOnAfterItsCommit(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
-		v, err := d.do("a", nil, func(ctx context.Context, j *onceq.Job) (int, error) {
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		v, err := d.Do("a", nil, func(ctx context.Context, j *onceq.Job) (int, error) {
 			j.Join()
-			commit(t, &d.rig, j)
+			commit(t, &d.Rig, j)
 			return 7, lasts(ctx, 5*time.Minute)
 		})
-		d.wants("the call", v, err, 7, nil)
-		d.wantOutcomes("a", "done")
+		d.Wants("the call", v, err, 7, nil)
+		d.WantOutcomes("a", "done")
 	})
 }
 
 // A transaction that has not committed does not keep the claim. Where the claim is lost, the
 // handler is cut off.
 func TestJoinedAndLost(t *testing.T) {
-	lose := func(t *testing.T, d *doer) { d.store.steal(t, "a") }
+	lose := func(t *testing.T, d *rig.Doer) { d.Store.Steal(t, "a") }
 	for name, c := range map[string]struct {
-		lost     func(t *testing.T, d *doer, l dedupe.Lease)
+		lost     func(t *testing.T, d *rig.Doer, l dedupe.Lease)
 		unjoined bool // and nothing is read
 	}{
-		"claimed": {lost: func(t *testing.T, d *doer, _ dedupe.Lease) { lose(t, d) }},
-		"done": {lost: func(t *testing.T, d *doer, _ dedupe.Lease) {
+		"claimed": {lost: func(t *testing.T, d *rig.Doer, _ dedupe.Lease) { lose(t, d) }},
+		"done": {lost: func(t *testing.T, d *rig.Doer, _ dedupe.Lease) {
 			lose(t, d)
-			d.store.settle(t, dedupe.ClaimRequest{Key: key("a"), Token: dedupe.Token{1}}, dedupe.Settlement{To: dedupe.Done})
+			d.Store.EndClaim(t, dedupe.ClaimRequest{Key: rig.Key("a"), Token: dedupe.Token{1}}, dedupe.Settlement{To: dedupe.Done})
 		}},
-		"parked": {lost: func(t *testing.T, d *doer, l dedupe.Lease) {
-			d.store.settle(t, dedupe.ClaimRequest{Key: l.Key, Token: l.Token}, dedupe.Settlement{To: dedupe.Parked})
+		"parked": {lost: func(t *testing.T, d *rig.Doer, l dedupe.Lease) {
+			d.Store.EndClaim(t, dedupe.ClaimRequest{Key: l.Key, Token: l.Token}, dedupe.Settlement{To: dedupe.Parked})
 		}},
-		"no record": {lost: func(t *testing.T, d *doer, l dedupe.Lease) {
-			if errs, err := d.store.Forget(t.Context(), []dedupe.Forgotten{{Key: l.Key, Fence: l.Fence, Force: true}}); err != nil || errs[0] != nil {
+		"no record": {lost: func(t *testing.T, d *rig.Doer, l dedupe.Lease) {
+			if errs, err := d.Store.Forget(t.Context(), []dedupe.Forgotten{{Key: l.Key, Fence: l.Fence, Force: true}}); err != nil || errs[0] != nil {
 				t.Fatal(errs, err)
 			}
 		}},
-		"not joined": {lost: func(t *testing.T, d *doer, _ dedupe.Lease) { lose(t, d) }, unjoined: true},
+		"not joined": {lost: func(t *testing.T, d *rig.Doer, _ dedupe.Lease) { lose(t, d) }, unjoined: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubbleDo(t, func(d *doer) {
+			rig.BubbleDo(t, func(d *rig.Doer) {
 				if c.unjoined {
-					d.p = d.process(unreadable{d.store})
+					d.P = d.Processor(unreadable{d.Store})
 				}
 				begin := time.Now()
-				_, err := d.do("a", nil, func(ctx context.Context, j *onceq.Job) (int, error) {
+				_, err := d.Do("a", nil, func(ctx context.Context, j *onceq.Job) (int, error) {
 					if !c.unjoined {
 						j.Join()
 					}
-					takes(time.Second)
+					rig.Takes(time.Second)
 					c.lost(d.T, d, j.Lease())
 					cut := lasts(ctx, 5*time.Minute)
 					if !errors.Is(cut, onceq.ErrLeaseLost) || time.Since(begin) > onceq.DefaultLease/2 {
@@ -106,7 +107,7 @@ func TestJoinedAndLost(t *testing.T) {
 					}
 					return 7, nil
 				})
-				d.wants("the call", 7, err, 7, &onceq.UnsettledError{})
+				d.Wants("the call", 7, err, 7, &onceq.UnsettledError{})
 			})
 		})
 	}
@@ -116,20 +117,20 @@ func TestJoinedAndLost(t *testing.T) {
 // lease's end.
 func TestWorkAfterTheCommitUnread(t *testing.T) {
 	for i, fails := range []int{1, 1000, 1} {
-		bubbleDo(t, func(d *doer) {
-			st := &unreadableAtFirst{Store: d.store, left: fails, err: errUnread}
+		rig.BubbleDo(t, func(d *rig.Doer) {
+			st := &unreadableAtFirst{Store: d.Store, left: fails, err: errUnread}
 			if i == 2 {
 				st.err = nil // it answers of fewer keys than it was asked
 			}
-			d.p = d.process(st)
+			d.P = d.Processor(st)
 			var cut error
-			v, err := d.do("a", nil, func(ctx context.Context, j *onceq.Job) (int, error) {
+			v, err := d.Do("a", nil, func(ctx context.Context, j *onceq.Job) (int, error) {
 				j.Join()
-				commit(t, &d.rig, j)
+				commit(t, &d.Rig, j)
 				cut = lasts(ctx, 5*time.Minute)
 				return 7, nil
 			})
-			d.wants("the call", v, err, 7, nil) // the settlement tells
+			d.Wants("the call", v, err, 7, nil) // the settlement tells
 			if (cut != nil) != (fails > 1) || cut != nil && !errors.Is(cut, onceq.ErrLeaseLost) {
 				t.Errorf("with %d failures it was cut off by %v", fails, cut)
 			}

@@ -1,4 +1,4 @@
-package onceq_test
+package doing
 
 import (
 	"context"
@@ -11,29 +11,30 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
 
 // The store does not answer: the call ends, says that nothing ran, and that is so.
 func TestDoWithoutAStore(t *testing.T) {
-	for name, fault := range outages {
+	for name, fault := range rig.Outages {
 		t.Run(name, func(t *testing.T) {
-			bubbleDo(t, func(d *doer) {
-				d.store.set(func(s *store) { s.fault = func(onceqtest.Call) faulty.Faults { return fault } })
+			rig.BubbleDo(t, func(d *rig.Doer) {
+				d.Store.Set(func(s *rig.Store) { s.Fault = func(onceqtest.Call) faulty.Faults { return fault } })
 				begin := time.Now()
-				_, err := d.do("a", nil, d.mustNot)
-				d.wants("the call", 0, err, 0, &onceq.NotRunError{})
+				_, err := d.Do("a", nil, d.MustNot)
+				d.Wants("the call", 0, err, 0, &onceq.NotRunError{})
 				if took := time.Since(begin); took != 2*onceq.DefaultCallTimeout {
 					t.Errorf("it took %v", took)
 				}
 				if name != "hang" && name != "panic" && !errors.Is(err, fault.Err()) || !strings.Contains(err.Error(), "repeating is safe") {
 					t.Errorf("the error is %v", err)
 				}
-				pass(time.Minute)
-				d.store.heals()
-				v, err := d.do("a", nil, gives(1, nil))
-				d.wants("after the outage", v, err, 1, nil)
+				rig.Pass(time.Minute)
+				d.Store.Heals()
+				v, err := d.Do("a", nil, rig.Gives(1, nil))
+				d.Wants("after the outage", v, err, 1, nil)
 			})
 		})
 	}
@@ -41,14 +42,14 @@ func TestDoWithoutAStore(t *testing.T) {
 
 // All calls of one key end together when the first one finds the outage, not one after the other.
 func TestDoWithoutAStoreTogether(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
-		d.store.fails(errBoom, onceqtest.Claim)
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		d.Store.Fails(rig.ErrBoom, onceqtest.Claim)
 		var all sync.WaitGroup
 		begin := time.Now()
 		for range 20 {
 			all.Go(func() {
-				_, err := d.do("a", nil, d.mustNot)
-				d.wants("a call", 0, err, 0, &onceq.NotRunError{})
+				_, err := d.Do("a", nil, d.MustNot)
+				d.Wants("a call", 0, err, 0, &onceq.NotRunError{})
 			})
 		}
 		all.Wait()
@@ -66,33 +67,33 @@ func TestDoCallerGoesDuringTheClaim(t *testing.T) {
 		status dedupe.Status
 	}{
 		"slow":       {faulty.Slow(3 * time.Second), dedupe.Released},
-		"reply lost": {faulty.Lose(errBoom), dedupe.Released},
-		"slow, lost": {faulty.Slow(3 * time.Second).With(faulty.Lose(errBoom)), dedupe.Released},
+		"reply lost": {faulty.Lose(rig.ErrBoom), dedupe.Released},
+		"slow, lost": {faulty.Slow(3 * time.Second).With(faulty.Lose(rig.ErrBoom)), dedupe.Released},
 		"hangs":      {faulty.Hang(), 0},
-		"error":      {faulty.Fail(errBoom), 0},
+		"error":      {faulty.Fail(rig.ErrBoom), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubbleDo(t, func(d *doer) {
-				d.store.set(func(s *store) { s.fault = bads(onceqtest.Claim, 1000, c.fault) })
+			rig.BubbleDo(t, func(d *rig.Doer) {
+				d.Store.Set(func(s *rig.Store) { s.Fault = rig.Bads(onceqtest.Claim, 1000, c.fault) })
 				gone := errors.New("the client is gone")
 				ctx, cancel := context.WithTimeoutCause(d.Context(), time.Second, gone)
 				defer cancel()
 				begin := time.Now()
-				_, err := onceq.Do(ctx, d.p, dedupe.Key{Key: "a"}, nil, d.mustNot)
-				d.wants("the call", 0, err, 0, &onceq.NotRunError{})
+				_, err := onceq.Do(ctx, d.P, dedupe.Key{Key: "a"}, nil, d.MustNot)
+				d.Wants("the call", 0, err, 0, &onceq.NotRunError{})
 				if took := time.Since(begin); took != time.Second || !errors.Is(err, gone) {
 					t.Errorf("it took %v: %v", took, err)
 				}
-				if name == "error" && !errors.Is(err, errBoom) {
+				if name == "error" && !errors.Is(err, rig.ErrBoom) {
 					t.Errorf("the store's word is not in %v", err)
 				}
-				pass(10 * time.Second)
-				d.store.heals()
-				if rec := d.record("a"); rec.Status != c.status || rec.Attempt != 0 {
+				rig.Pass(10 * time.Second)
+				d.Store.Heals()
+				if rec := d.Record("a"); rec.Status != c.status || rec.Attempt != 0 {
 					t.Errorf("the record is %+v", rec)
 				}
-				v, err := d.do("a", nil, gives(1, nil))
-				d.wants("the next", v, err, 1, nil)
+				v, err := d.Do("a", nil, rig.Gives(1, nil))
+				d.Wants("the next", v, err, 1, nil)
 			})
 		})
 	}
@@ -100,64 +101,67 @@ func TestDoCallerGoesDuringTheClaim(t *testing.T) {
 
 // The caller may use its bytes again when it has its answer, also while the claim is on its way.
 func TestDoFingerprintIsTheCallers(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
-		d.store.set(func(s *store) { s.fault = bads(onceqtest.Claim, 1, faulty.Slow(2*time.Second)) })
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		d.Store.Set(func(s *rig.Store) { s.Fault = rig.Bads(onceqtest.Claim, 1, faulty.Slow(2*time.Second)) })
 		buf := []byte("x")
 		ctx, cancel := context.WithTimeout(d.Context(), time.Second)
 		defer cancel()
-		_, err := onceq.Do(ctx, d.p, dedupe.Key{Key: "a"}, &onceq.DoOptions{Fingerprint: buf}, d.mustNot)
-		d.wants("the call", 0, err, 0, &onceq.NotRunError{})
+		_, err := onceq.Do(ctx, d.P, dedupe.Key{Key: "a"}, &onceq.DoOptions{Fingerprint: buf}, d.MustNot)
+		d.Wants("the call", 0, err, 0, &onceq.NotRunError{})
 		buf[0] = 'y'
-		pass(time.Minute)
-		v, err := d.do("a", &onceq.DoOptions{Fingerprint: []byte("x")}, gives(1, nil))
-		d.wants("the next", v, err, 1, nil)
+		rig.Pass(time.Minute)
+		v, err := d.Do("a", &onceq.DoOptions{Fingerprint: []byte("x")}, rig.Gives(1, nil))
+		d.Wants("the next", v, err, 1, nil)
 	})
 }
 
 // Under Park a start that is not confirmed keeps the caller no longer than a claim that is not
 // answered.
 func TestDoStartIsNotConfirmed(t *testing.T) {
-	for name, fault := range outages {
+	for name, fault := range rig.Outages {
 		t.Run(name, func(t *testing.T) {
-			bubbleDo(t, func(d *doer) {
-				d.store.set(func(s *store) { s.fault = bads(onceqtest.Renew, 1000, fault) })
+			rig.BubbleDo(t, func(d *rig.Doer) {
+				d.Store.Set(func(s *rig.Store) { s.Fault = rig.Bads(onceqtest.Renew, 1000, fault) })
 				begin := time.Now()
-				_, err := d.do("a", nil, d.mustNot)
-				d.wants("the call", 0, err, 0, &onceq.NotRunError{})
+				_, err := d.Do("a", nil, d.MustNot)
+				d.Wants("the call", 0, err, 0, &onceq.NotRunError{})
 				if took := time.Since(begin); took < onceq.DefaultCallTimeout || took > 3*onceq.DefaultCallTimeout {
 					t.Errorf("it took %v", took)
 				}
-				d.store.heals()
-				v, err := d.do("a", nil, gives(1, nil))
-				d.wants("after the outage", v, err, 1, nil)
-			}, parks)
+				d.Store.Heals()
+				v, err := d.Do("a", nil, rig.Gives(1, nil))
+				d.Wants("after the outage", v, err, 1, nil)
+			}, rig.Parks)
 		})
 	}
 }
 
 // A claim that failed once and then found the key done leaves nothing behind to give back.
 func TestDoGivesNothingBackThatIsNotInDoubt(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
-		d.do("a", nil, gives(1, nil))
-		before := d.store.settles.Load()
-		d.store.set(func(s *store) { s.claims.Store(0); s.fault = bads(onceqtest.Claim, 1, faulty.Fail(errBoom)) })
-		v, err := d.do("a", nil, d.mustNot)
-		d.wants("the call", v, err, 1, nil)
-		pass(time.Minute)
-		if n := d.store.settles.Load() - before; n != 0 {
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		d.Do("a", nil, rig.Gives(1, nil))
+		before := d.Store.Settles.Load()
+		d.Store.Set(func(s *rig.Store) {
+			s.Claims.Store(0)
+			s.Fault = rig.Bads(onceqtest.Claim, 1, faulty.Fail(rig.ErrBoom))
+		})
+		v, err := d.Do("a", nil, d.MustNot)
+		d.Wants("the call", v, err, 1, nil)
+		rig.Pass(time.Minute)
+		if n := d.Store.Settles.Load() - before; n != 0 {
 			t.Errorf("%d settlements", n)
 		}
 	})
 }
 
 func TestDoContextOverBefore(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
+	rig.BubbleDo(t, func(d *rig.Doer) {
 		ctx, cancel := context.WithCancel(d.Context())
 		cancel()
-		_, err := onceq.Do(ctx, d.p, dedupe.Key{Key: "a"}, nil, d.mustNot)
-		d.wants("the call", 0, err, 0, &onceq.NotRunError{})
-		if !errors.Is(err, context.Canceled) || d.store.claims.Load() != 0 {
-			t.Errorf("%v after %d claims", err, d.store.claims.Load())
+		_, err := onceq.Do(ctx, d.P, dedupe.Key{Key: "a"}, nil, d.MustNot)
+		d.Wants("the call", 0, err, 0, &onceq.NotRunError{})
+		if !errors.Is(err, context.Canceled) || d.Store.Claims.Load() != 0 {
+			t.Errorf("%v after %d claims", err, d.Store.Claims.Load())
 		}
 	})
 }
@@ -166,33 +170,33 @@ func TestDoContextOverBefore(t *testing.T) {
 func TestDoOneFault(t *testing.T) {
 	for _, op := range []onceqtest.Op{onceqtest.Claim, onceqtest.Renew, onceqtest.Settle} {
 		for name, fault := range map[string]faulty.Faults{
-			"error": faulty.Fail(errBoom), "reply lost": faulty.Lose(errBoom), "busy": faulty.Fail(dedupe.ErrBusy),
+			"error": faulty.Fail(rig.ErrBoom), "reply lost": faulty.Lose(rig.ErrBoom), "busy": faulty.Fail(dedupe.ErrBusy),
 			"panic": faulty.Panic("store"), "hangs": faulty.Hang(), "full": faulty.Fail(dedupe.ErrFull),
 		} {
 			for _, park := range []bool{false, true} {
 				t.Run(fmt.Sprint(op, name, park), func(t *testing.T) {
-					var options []option
+					var options []rig.Option
 					if park {
-						options = append(options, parks)
+						options = append(options, rig.Parks)
 					}
-					bubbleDo(t, func(d *doer) {
-						for i, says := range []error{nil, errBoom, onceq.Permanent(errBoom)} {
+					rig.BubbleDo(t, func(d *rig.Doer) {
+						for i, says := range []error{nil, rig.ErrBoom, onceq.Permanent(rig.ErrBoom)} {
 							k := fmt.Sprint("a", i)
-							d.store.set(func(s *store) {
-								s.claims.Store(0)
-								s.renews.Store(0)
-								s.settles.Store(0)
-								s.fault = bads(op, 1, fault)
+							d.Store.Set(func(s *rig.Store) {
+								s.Claims.Store(0)
+								s.Renews.Store(0)
+								s.Settles.Store(0)
+								s.Fault = rig.Bads(op, 1, fault)
 							})
-							v, err := d.do(k, nil, func(context.Context, *onceq.Job) (int, error) { takes(15 * time.Second); return 1, says })
+							v, err := d.Do(k, nil, func(context.Context, *onceq.Job) (int, error) { rig.Takes(15 * time.Second); return 1, says })
 							var want error
 							if says != nil {
-								want = errBoom
+								want = rig.ErrBoom
 							}
-							d.wants("the call", v, err, 1, want)
+							d.Wants("the call", v, err, 1, want)
 							status := []dedupe.Status{dedupe.Done, dedupe.Released, dedupe.Failed}[i]
-							if rec := d.record(k); rec.Status != status || rec.Attempt != 1 || d.seen.started(k) != 1 {
-								t.Errorf("%v: %d starts, the record is %+v", says, d.seen.started(k), rec)
+							if rec := d.Record(k); rec.Status != status || rec.Attempt != 1 || d.Seen.Started(k) != 1 {
+								t.Errorf("%v: %d starts, the record is %+v", says, d.Seen.Started(k), rec)
 							}
 						}
 					}, options...)
@@ -213,42 +217,42 @@ func TestDoUnsettled(t *testing.T) {
 	}{
 		{name: "done"},
 		{name: "done, reply lost", applied: true},
-		{name: "failed", says: errBoom},
+		{name: "failed", says: rig.ErrBoom},
 		{name: "park", park: true, then: &onceq.ParkedError{}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubbleDo(t, func(d *doer) {
+			rig.BubbleDo(t, func(d *rig.Doer) {
 				if c.park {
-					d.cfg.Defaults.Interrupted = dedupe.Park
-					d.p = d.process(d.store)
+					d.Cfg.Defaults.Interrupted = dedupe.Park
+					d.P = d.Processor(d.Store)
 				}
-				d.store.set(func(s *store) { s.fault = bads(onceqtest.Settle, 1000, faulty.Err(errBoom, c.applied)) })
+				d.Store.Set(func(s *rig.Store) { s.Fault = rig.Bads(onceqtest.Settle, 1000, faulty.Err(rig.ErrBoom, c.applied)) })
 				begin := time.Now()
-				v, err := d.do("a", nil, gives(8, c.says))
-				d.wants("the call", v, err, 8, &onceq.UnsettledError{})
+				v, err := d.Do("a", nil, rig.Gives(8, c.says))
+				d.Wants("the call", v, err, 8, &onceq.UnsettledError{})
 				if took := time.Since(begin); took > onceq.DefaultSettleTimeout || took < time.Second {
 					t.Errorf("it took %v", took)
 				}
-				if !errors.Is(err, errBoom) || !strings.Contains(err.Error(), "not recorded") {
+				if !errors.Is(err, rig.ErrBoom) || !strings.Contains(err.Error(), "not recorded") {
 					t.Errorf("the error is %v", err)
 				}
-				d.store.heals()
+				d.Store.Heals()
 				if !c.applied {
-					if _, err = d.do("a", nil, d.mustNot); !isInProgress(err) {
+					if _, err = d.Do("a", nil, d.MustNot); !isInProgress(err) {
 						t.Errorf("while the lease lives: %v", err)
 					}
 				}
-				pass(onceq.DefaultLease)
+				rig.Pass(onceq.DefaultLease)
 				switch {
 				case c.applied:
-					v, err = d.do("a", nil, d.mustNot)
-					d.wants("after the lease", v, err, 8, nil)
+					v, err = d.Do("a", nil, d.MustNot)
+					d.Wants("after the lease", v, err, 8, nil)
 				case c.then != nil:
-					v, err = d.do("a", nil, d.mustNot)
-					d.wants("after the lease", v, err, 0, c.then)
+					v, err = d.Do("a", nil, d.MustNot)
+					d.Wants("after the lease", v, err, 0, c.then)
 				default:
-					v, err = d.do("a", nil, gives(9, nil))
-					d.wants("after the lease", v, err, 9, nil)
+					v, err = d.Do("a", nil, rig.Gives(9, nil))
+					d.Wants("after the lease", v, err, 9, nil)
 				}
 			})
 		})
@@ -283,22 +287,22 @@ func TestDoCrash(t *testing.T) {
 		{after(onceqtest.Settle), true, 1, false, 1},
 	} {
 		t.Run(fmt.Sprint(c.at, " park=", c.park), func(t *testing.T) {
-			bubbleDo(t, func(d *doer) {
+			rig.BubbleDo(t, func(d *rig.Doer) {
 				effects := 0
 				f := func(_ context.Context, j *onceq.Job) (int, error) {
 					effects++
-					takes(15 * time.Second)
+					rig.Takes(15 * time.Second)
 					return j.Attempt, nil
 				}
 				if c.park {
-					d.cfg.Defaults.Interrupted = dedupe.Park
+					d.Cfg.Defaults.Interrupted = dedupe.Park
 				}
 				var process onceqtest.Process
 				process.At(c.at)
-				first := d.process(process.Store(d.store.Store))
+				first := d.Processor(process.Store(d.Store.Store))
 				go onceq.Do(d.Context(), first, dedupe.Key{Key: "a"}, nil, f)
 				<-process.Dead()
-				second := d.process(d.store)
+				second := d.Processor(d.Store)
 				var parked *onceq.ParkedError
 				v, err := onceq.Do(d.Context(), second, dedupe.Key{Key: "a"}, &onceq.DoOptions{Wait: 2 * onceq.DefaultLease}, f)
 				switch {
@@ -309,13 +313,13 @@ func TestDoCrash(t *testing.T) {
 				case err != nil || v != c.attempts:
 					t.Errorf("answered %v, %v, want %v", v, err, c.attempts)
 				}
-				pass(time.Minute)
+				rig.Pass(time.Minute)
 				if effects != c.effects {
 					t.Errorf("%d effects, want %d", effects, c.effects)
 				}
 				if c.parked {
 					v, err = onceq.Do(d.Context(), second, dedupe.Key{Key: "a"}, &onceq.DoOptions{Reopen: parked.Fence}, f)
-					d.wants("reopened", v, err, 1, nil)
+					d.Wants("reopened", v, err, 1, nil)
 				}
 			})
 		})
@@ -334,14 +338,14 @@ func TestDoJoined(t *testing.T) {
 		status  dedupe.Status
 	}{
 		{name: "committed", commits: true, v: 1, status: dedupe.Done},
-		{name: "committed, and an error", commits: true, says: errBoom, v: 77, status: dedupe.Done},
+		{name: "committed, and an error", commits: true, says: rig.ErrBoom, v: 77, status: dedupe.Done},
 		{name: "not committed", v: 1, class: onceq.ClassTxNotCommitted, status: dedupe.Released},
-		{name: "not committed, and an error", says: errBoom, v: 1, class: onceq.ClassError, status: dedupe.Released},
+		{name: "not committed, and an error", says: rig.ErrBoom, v: 1, class: onceq.ClassError, status: dedupe.Released},
 		{name: "not committed, park", park: true, v: 1, class: onceq.ClassTxNotCommitted, status: dedupe.Parked},
-		{name: "not committed, permanent", says: onceq.Permanent(errBoom), v: 1, class: onceq.ClassPermanent, status: dedupe.Failed},
+		{name: "not committed, permanent", says: onceq.Permanent(rig.ErrBoom), v: 1, class: onceq.ClassPermanent, status: dedupe.Failed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubbleDo(t, func(d *doer) {
+			rig.BubbleDo(t, func(d *rig.Doer) {
 				o := &onceq.DoOptions{Wait: time.Minute}
 				if c.park {
 					o.Interrupted = dedupe.Park
@@ -349,23 +353,23 @@ func TestDoJoined(t *testing.T) {
 				var all sync.WaitGroup
 				if c.commits {
 					all.Go(func() { // who waits gets what is stored
-						takes(time.Second)
-						v, err := d.do("a", o, d.mustNot)
-						d.wants("a waiting call", v, err, 77, nil)
+						rig.Takes(time.Second)
+						v, err := d.Do("a", o, d.MustNot)
+						d.Wants("a waiting call", v, err, 77, nil)
 					})
 				}
-				v, err := d.do("a", o, func(_ context.Context, j *onceq.Job) (int, error) {
-					takes(2 * time.Second)
+				v, err := d.Do("a", o, func(_ context.Context, j *onceq.Job) (int, error) {
+					rig.Takes(2 * time.Second)
 					j.Join()
 					if l := j.Lease(); c.commits {
-						d.store.settle(t, dedupe.ClaimRequest{Key: l.Key, Token: l.Token}, dedupe.Settlement{To: dedupe.Done, Result: []byte("77")})
+						d.Store.EndClaim(t, dedupe.ClaimRequest{Key: l.Key, Token: l.Token}, dedupe.Settlement{To: dedupe.Done, Result: []byte("77")})
 					}
 					return 1, c.says
 				})
 				if v != c.v || onceq.ClassOf(err) != c.class {
 					t.Errorf("answered %v, %v", v, err)
 				}
-				d.wantStatus("a", c.status)
+				d.WantStatus("a", c.status)
 				all.Wait()
 			})
 		})
@@ -375,15 +379,15 @@ func TestDoJoined(t *testing.T) {
 // The transaction has committed, f has returned an error, and then the store cannot be read. Do's
 // error says so.
 func TestDoJoinedUnreadable(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
-		p := d.process(unreadable{d.store})
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		p := d.Processor(unreadable{d.Store})
 		_, err := onceq.Do(d.Context(), p, dedupe.Key{Key: "a"}, nil, func(_ context.Context, j *onceq.Job) (int, error) {
 			j.Join()
 			l := j.Lease()
-			d.store.settle(t, dedupe.ClaimRequest{Key: l.Key, Token: l.Token}, dedupe.Settlement{To: dedupe.Done, Result: []byte("77")})
-			return 0, errBoom
+			d.Store.EndClaim(t, dedupe.ClaimRequest{Key: l.Key, Token: l.Token}, dedupe.Settlement{To: dedupe.Done, Result: []byte("77")})
+			return 0, rig.ErrBoom
 		})
-		if err == nil || !strings.Contains(err.Error(), "is done") || !errors.Is(err, errBoom) || !errors.Is(err, errUnread) {
+		if err == nil || !strings.Contains(err.Error(), "is done") || !errors.Is(err, rig.ErrBoom) || !errors.Is(err, errUnread) {
 			t.Errorf("answered %v", err)
 		}
 	})

@@ -1,4 +1,4 @@
-package onceq_test
+package doing
 
 import (
 	"context"
@@ -11,21 +11,22 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 func TestDoPanicGoesOn(t *testing.T) {
 	for _, c := range []struct {
 		name    string
-		options []option
+		options []rig.Option
 		status  dedupe.Status
 		class   string
 	}{
 		{"rerun", nil, dedupe.Released, onceq.ClassPanic},
-		{"park", []option{parks}, dedupe.Parked, onceq.ClassInterrupted},
+		{"park", []rig.Option{rig.Parks}, dedupe.Parked, onceq.ClassInterrupted},
 	} {
 		for _, goexit := range []bool{false, true} {
 			t.Run(fmt.Sprint(c.name, goexit), func(t *testing.T) {
-				bubbleDo(t, func(d *doer) {
+				rig.BubbleDo(t, func(d *rig.Doer) {
 					var got any
 					var stack string
 					ended := make(chan struct{})
@@ -34,25 +35,25 @@ func TestDoPanicGoesOn(t *testing.T) {
 						defer func() {
 							got = recover()
 							stack = trace()
-							if rec := d.record("a"); rec.Status != c.status || rec.ErrClass != c.class {
+							if rec := d.Record("a"); rec.Status != c.status || rec.ErrClass != c.class {
 								t.Errorf("when it goes on, the record is %+v", rec)
 							}
 						}()
-						d.do("a", nil, func(context.Context, *onceq.Job) (int, error) { return failDeepInside(goexit) })
+						d.Do("a", nil, func(context.Context, *onceq.Job) (int, error) { return failDeepInside(goexit) })
 						t.Error("it did not go on")
 					}()
 					<-ended
-					if !goexit && (got != errBoom || !strings.Contains(stack, "failDeepInside")) {
+					if !goexit && (got != rig.ErrBoom || !strings.Contains(stack, "failDeepInside")) {
 						t.Errorf("the caller got %v from %s", got, stack)
 					}
 					if goexit && got != nil {
 						t.Errorf("the caller got %v", got)
 					}
-					v, err := d.do("a", nil, gives(5, nil))
+					v, err := d.Do("a", nil, rig.Gives(5, nil))
 					if c.status == dedupe.Parked {
-						d.wants("after", v, err, 0, &onceq.ParkedError{})
+						d.Wants("after", v, err, 0, &onceq.ParkedError{})
 					} else {
-						d.wants("after", v, err, 5, nil)
+						d.Wants("after", v, err, 5, nil)
 					}
 				}, c.options...)
 			})
@@ -64,7 +65,7 @@ func failDeepInside(goexit bool) (int, error) {
 	if goexit {
 		runtime.Goexit()
 	}
-	panic(errBoom)
+	panic(rig.ErrBoom)
 }
 
 func trace() string {
@@ -85,32 +86,32 @@ func TestDoCutOffByTheCaller(t *testing.T) {
 	}{
 		{"nil is done", false, nil, dedupe.Done, 1, nil},
 		{"nil is done, park", true, nil, dedupe.Done, 1, nil},
-		{"an error", false, errBoom, dedupe.Released, 1, errBoom},
-		{"an error, park", true, errBoom, dedupe.Parked, 1, &onceq.ParkedError{}},
-		{"permanent", false, onceq.Permanent(errBoom), dedupe.Failed, 1, errBoom},
+		{"an error", false, rig.ErrBoom, dedupe.Released, 1, rig.ErrBoom},
+		{"an error, park", true, rig.ErrBoom, dedupe.Parked, 1, &onceq.ParkedError{}},
+		{"permanent", false, onceq.Permanent(rig.ErrBoom), dedupe.Failed, 1, rig.ErrBoom},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubbleDo(t, func(d *doer) {
+			rig.BubbleDo(t, func(d *rig.Doer) {
 				ctx, cancel := context.WithCancelCause(d.Context())
-				go func() { takes(time.Second); cancel(gone) }()
+				go func() { rig.Takes(time.Second); cancel(gone) }()
 				o := &onceq.DoOptions{}
 				if c.park {
 					o.Interrupted = dedupe.Park
 				}
-				v, err := onceq.Do(ctx, d.p, dedupe.Key{Key: "a"}, o, func(ctx context.Context, _ *onceq.Job) (int, error) {
+				v, err := onceq.Do(ctx, d.P, dedupe.Key{Key: "a"}, o, func(ctx context.Context, _ *onceq.Job) (int, error) {
 					<-ctx.Done()
 					if context.Cause(ctx) != gone {
 						t.Errorf("the cause is %v", context.Cause(ctx))
 					}
-					takes(time.Second)
+					rig.Takes(time.Second)
 					return 1, c.says
 				})
-				d.wants("the call", v, err, c.wantV, c.want)
-				if c.says != nil && !errors.Is(err, errBoom) {
+				d.Wants("the call", v, err, c.wantV, c.want)
+				if c.says != nil && !errors.Is(err, rig.ErrBoom) {
 					t.Errorf("f's error is not in %v", err)
 				}
-				d.wantStatus("a", c.status)
-				if rec := d.record("a"); c.status == dedupe.Released && (rec.Attempt != 1 || !strings.Contains(rec.LastErr, "gone")) {
+				d.WantStatus("a", c.status)
+				if rec := d.Record("a"); c.status == dedupe.Released && (rec.Attempt != 1 || !strings.Contains(rec.LastErr, "gone")) {
 					t.Errorf("the record is %+v", rec)
 				}
 			})
@@ -122,15 +123,15 @@ func TestDoCutOffByTheCaller(t *testing.T) {
 // which are not this job's.
 func TestDoCutOffByAnothersCause(t *testing.T) {
 	for _, cause := range []error{onceq.ErrLeaseLost, onceq.ErrDraining, onceq.ErrTimeout, lostCause(t)} {
-		bubbleDo(t, func(d *doer) {
+		rig.BubbleDo(t, func(d *rig.Doer) {
 			ctx, cancel := context.WithCancelCause(d.Context())
-			v, err := onceq.Do(ctx, d.p, dedupe.Key{Key: "a"}, nil, func(ctx context.Context, _ *onceq.Job) (int, error) {
+			v, err := onceq.Do(ctx, d.P, dedupe.Key{Key: "a"}, nil, func(ctx context.Context, _ *onceq.Job) (int, error) {
 				cancel(cause)
 				<-ctx.Done()
 				return 0, context.Cause(ctx)
 			})
-			d.wants("the call", v, err, 0, cause)
-			if rec := d.record("a"); rec.Status != dedupe.Released || rec.Attempt != 1 || rec.ErrClass != onceq.ClassError {
+			d.Wants("the call", v, err, 0, cause)
+			if rec := d.Record("a"); rec.Status != dedupe.Released || rec.Attempt != 1 || rec.ErrClass != onceq.ClassError {
 				t.Errorf("after %v the record is %+v", cause, rec)
 			}
 		})
@@ -141,9 +142,9 @@ func TestDoCutOffByAnothersCause(t *testing.T) {
 // another's.
 func lostCause(t *testing.T) (cause error) {
 	t.Helper()
-	bubbleDo(t, func(d *doer) {
-		go func() { takes(time.Second); d.store.steal(t, "x") }()
-		d.do("x", nil, func(ctx context.Context, _ *onceq.Job) (int, error) {
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		go func() { rig.Takes(time.Second); d.Store.Steal(t, "x") }()
+		d.Do("x", nil, func(ctx context.Context, _ *onceq.Job) (int, error) {
 			<-ctx.Done()
 			cause = context.Cause(ctx)
 			return 0, nil
@@ -156,19 +157,19 @@ func lostCause(t *testing.T) (cause error) {
 }
 
 func TestDoTimeout(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
+	rig.BubbleDo(t, func(d *rig.Doer) {
 		ctx, cancel := context.WithTimeout(d.Context(), time.Hour)
 		defer cancel()
 		for _, o := range []*onceq.DoOptions{nil, {Timeout: 2 * time.Second}} {
 			begin := time.Now()
-			_, err := onceq.Do(ctx, d.p, dedupe.Key{Key: "a"}, o, func(ctx context.Context, _ *onceq.Job) (int, error) {
+			_, err := onceq.Do(ctx, d.P, dedupe.Key{Key: "a"}, o, func(ctx context.Context, _ *onceq.Job) (int, error) {
 				if end, ok := ctx.Deadline(); !ok || end.Sub(begin) > 5*time.Second {
 					t.Errorf("the deadline is %v", end.Sub(begin))
 				}
 				<-ctx.Done()
 				return 0, context.Cause(ctx)
 			})
-			d.wants("the call", 0, err, 0, onceq.ErrTimeout)
+			d.Wants("the call", 0, err, 0, onceq.ErrTimeout)
 			want := 5 * time.Second
 			if o != nil {
 				want = o.Timeout
@@ -176,49 +177,49 @@ func TestDoTimeout(t *testing.T) {
 			if took := time.Since(begin); took != want {
 				t.Errorf("it took %v, want %v", took, want)
 			}
-			if rec := d.record("a"); rec.Status != dedupe.Released || rec.ErrClass != onceq.ClassTimeout {
+			if rec := d.Record("a"); rec.Status != dedupe.Released || rec.ErrClass != onceq.ClassTimeout {
 				t.Errorf("the record is %+v", rec)
 			}
 		}
-	}, with(func(c *setup) { c.Defaults.Timeout = 5 * time.Second }))
+	}, rig.With(func(c *rig.Setup) { c.Defaults.Timeout = 5 * time.Second }))
 }
 
 // The caller's deadline is f's where it is the earlier one, and f has the values of the caller's
 // context.
 func TestDoContext(t *testing.T) {
 	type name struct{}
-	bubbleDo(t, func(d *doer) {
+	rig.BubbleDo(t, func(d *rig.Doer) {
 		ctx, cancel := context.WithTimeout(context.WithValue(d.Context(), name{}, "value"), time.Second)
 		defer cancel()
-		_, err := onceq.Do(ctx, d.p, dedupe.Key{Key: "a"}, &onceq.DoOptions{Timeout: time.Minute}, func(in context.Context, j *onceq.Job) (int, error) {
+		_, err := onceq.Do(ctx, d.P, dedupe.Key{Key: "a"}, &onceq.DoOptions{Timeout: time.Minute}, func(in context.Context, j *onceq.Job) (int, error) {
 			want, _ := ctx.Deadline()
 			if end, ok := in.Deadline(); !ok || !end.Equal(want) || in.Value(name{}) != "value" {
 				t.Errorf("the deadline is %v, want %v; the value %v", end, want, in.Value(name{}))
 			}
-			if j.EffectKey("pay") != onceq.EffectKey(key("a"), "pay") || j.ID() != "a" || j.Key() != key("a") || j.Fence() == 0 || j.Message == nil {
+			if j.EffectKey("pay") != onceq.EffectKey(rig.Key("a"), "pay") || j.ID() != "a" || j.Key() != rig.Key("a") || j.Fence() == 0 || j.Message == nil {
 				t.Errorf("the job is %+v", j)
 			}
 			<-in.Done()
 			return 0, context.Cause(in)
 		})
-		d.wants("the call", 0, err, 0, context.DeadlineExceeded)
+		d.Wants("the call", 0, err, 0, context.DeadlineExceeded)
 	})
 }
 
 func TestDoIsRenewed(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
+	rig.BubbleDo(t, func(d *rig.Doer) {
 		go func() {
-			other := d.process(d.store)
+			other := d.Processor(d.Store)
 			for range 20 {
-				takes(30 * time.Second)
-				if _, err := onceq.Do(d.Context(), other, dedupe.Key{Key: "a"}, nil, d.mustNot); !isInProgress(err) {
+				rig.Takes(30 * time.Second)
+				if _, err := onceq.Do(d.Context(), other, dedupe.Key{Key: "a"}, nil, d.MustNot); !isInProgress(err) {
 					t.Errorf("in between: %v", err)
 				}
 			}
 		}()
-		v, err := d.do("a", nil, slow(1, 11*time.Minute))
-		d.wants("the call", v, err, 1, nil)
-		if r := d.seen.of("a"); r[len(r)-1].Beats < 40 {
+		v, err := d.Do("a", nil, slow(1, 11*time.Minute))
+		d.Wants("the call", v, err, 1, nil)
+		if r := d.Seen.Of("a"); r[len(r)-1].Beats < 40 {
 			t.Errorf("%d beats", r[len(r)-1].Beats)
 		}
 	})
@@ -230,59 +231,59 @@ func isInProgress(err error) bool {
 }
 
 func TestDoLosesItsClaim(t *testing.T) {
-	for _, says := range []error{nil, errBoom} {
-		bubbleDo(t, func(d *doer) {
-			go func() { takes(15 * time.Second); d.store.steal(t, "a") }()
-			v, err := d.do("a", nil, func(ctx context.Context, _ *onceq.Job) (int, error) {
+	for _, says := range []error{nil, rig.ErrBoom} {
+		rig.BubbleDo(t, func(d *rig.Doer) {
+			go func() { rig.Takes(15 * time.Second); d.Store.Steal(t, "a") }()
+			v, err := d.Do("a", nil, func(ctx context.Context, _ *onceq.Job) (int, error) {
 				<-ctx.Done()
 				if !errors.Is(context.Cause(ctx), onceq.ErrLeaseLost) {
 					t.Errorf("the cause is %v", context.Cause(ctx))
 				}
 				return 9, says
 			})
-			d.wants("the call", v, err, 9, &onceq.UnsettledError{})
+			d.Wants("the call", v, err, 9, &onceq.UnsettledError{})
 			if !errors.Is(err, onceq.ErrLeaseLost) || says != nil && !errors.Is(err, says) {
 				t.Errorf("the error is %v", err)
 			}
-			if rec := d.record("a"); rec.Owner != "another" {
+			if rec := d.Record("a"); rec.Owner != "another" {
 				t.Errorf("the record is %+v", rec)
 			}
-			d.wantOutcomes("a", "lease-lost")
+			d.WantOutcomes("a", "lease-lost")
 		})
 	}
 }
 
 // A run that goes on without its claim must not stand for the key.
 func TestDoAfterAnotherLostItsClaim(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
+	rig.BubbleDo(t, func(d *rig.Doer) {
 		go func() {
-			_, err := d.do("a", nil, slow(1, time.Hour)) // deaf
+			_, err := d.Do("a", nil, slow(1, time.Hour)) // deaf
 			if !errors.Is(err, onceq.ErrLeaseLost) {
 				t.Errorf("the deaf one: %v", err)
 			}
 		}()
-		pass(time.Second)
+		rig.Pass(time.Second)
 		waited := make(chan struct{})
 		go func() {
 			defer close(waited)
-			v, err := d.do("a", &onceq.DoOptions{Wait: 10 * time.Minute}, d.mustNot)
-			d.wants("one that waited before", v, err, 5, nil)
+			v, err := d.Do("a", &onceq.DoOptions{Wait: 10 * time.Minute}, d.MustNot)
+			d.Wants("one that waited before", v, err, 5, nil)
 		}()
-		pass(time.Second)
-		rec := d.record("a")
-		if _, err := d.store.Forget(d.Context(), []dedupe.Forgotten{{Key: rec.Key, Fence: rec.Fence, Force: true}}); err != nil {
+		rig.Pass(time.Second)
+		rec := d.Record("a")
+		if _, err := d.Store.Forget(d.Context(), []dedupe.Forgotten{{Key: rec.Key, Fence: rec.Fence, Force: true}}); err != nil {
 			t.Fatal(err)
 		}
-		q := d.store.occupy(t, "a", 5*time.Minute, dedupe.Rerun)
-		pass(30 * time.Second)
-		d.store.settle(t, q, dedupe.Settlement{To: dedupe.Done, Result: []byte("5")})
-		v, err := d.do("a", nil, d.mustNot)
-		d.wants("while the deaf one runs", v, err, 5, nil)
+		q := d.Store.Occupy(t, "a", 5*time.Minute, dedupe.Rerun)
+		rig.Pass(30 * time.Second)
+		d.Store.EndClaim(t, q, dedupe.Settlement{To: dedupe.Done, Result: []byte("5")})
+		v, err := d.Do("a", nil, d.MustNot)
+		d.Wants("while the deaf one runs", v, err, 5, nil)
 		begin := time.Now()
 		<-waited
 		if took := time.Since(begin); took > 30*time.Second {
 			t.Errorf("it waited %v more", took)
 		}
-		pass(time.Hour)
+		rig.Pass(time.Hour)
 	})
 }

@@ -1,4 +1,4 @@
-package onceq_test
+package doing
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -36,7 +37,7 @@ type soaked struct {
 
 func soakDo(t *testing.T, seed uint64) {
 	const keys, calls = 5, 40
-	bubbleDo(t, func(d *doer) {
+	rig.BubbleDo(t, func(d *rig.Doer) {
 		var mu sync.Mutex
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		chance := func(n int) bool { mu.Lock(); defer mu.Unlock(); return rnd.IntN(n) == 0 }
@@ -45,14 +46,14 @@ func soakDo(t *testing.T, seed uint64) {
 			defer mu.Unlock()
 			return time.Duration(rnd.Int64N(int64(most)))
 		}
-		d.store.set(func(s *store) {
-			s.fault = func(onceqtest.Call) (f faulty.Faults) {
+		d.Store.Set(func(s *rig.Store) {
+			s.Fault = func(onceqtest.Call) (f faulty.Faults) {
 				f = faulty.Slow(upTo(20 * time.Millisecond))
 				switch {
 				case chance(15):
-					f = f.With(faulty.Fail(errBoom))
+					f = f.With(faulty.Fail(rig.ErrBoom))
 				case chance(15):
-					f = f.With(faulty.Lose(errBoom))
+					f = f.With(faulty.Lose(rig.ErrBoom))
 				case chance(60):
 					f = f.With(faulty.Hang())
 				}
@@ -80,22 +81,22 @@ func soakDo(t *testing.T, seed uint64) {
 				}
 				switch {
 				case chance(4):
-					return 0, errBoom
+					return 0, rig.ErrBoom
 				case chance(10):
-					panic(errBoom)
+					panic(rig.ErrBoom)
 				}
 				return n, nil
 			}
 		}
 		processes := make([]*onceq.Processor, 3)
 		for i := range processes {
-			processes[i] = d.process(d.store)
+			processes[i] = d.Processor(d.Store)
 		}
 		var all sync.WaitGroup
 		for i := range keys * calls {
 			k := &of[i%keys]
 			all.Go(func() {
-				takes(upTo(20 * time.Second))
+				rig.Takes(upTo(20 * time.Second))
 				ctx, cancel := context.WithCancel(d.Context())
 				defer cancel()
 				if chance(4) {
@@ -120,17 +121,17 @@ func soakDo(t *testing.T, seed uint64) {
 						t.Errorf("one call got %d, another %d", k.result, v)
 					}
 					k.recorded, k.result = true, v
-				case isInProgress(err), errors.As(err, &notRun), errors.Is(err, errBoom), ctx.Err() != nil:
+				case isInProgress(err), errors.As(err, &notRun), errors.Is(err, rig.ErrBoom), ctx.Err() != nil:
 				default:
 					t.Errorf("answered %v", err)
 				}
 			})
 		}
 		all.Wait()
-		d.store.heals()
-		pass(2 * onceq.DefaultLease)
+		d.Store.Heals()
+		rig.Pass(2 * onceq.DefaultLease)
 		for i := range of {
-			v, err := d.do(fmt.Sprint("k", i), nil, func(context.Context, *onceq.Job) (int, error) {
+			v, err := d.Do(fmt.Sprint("k", i), nil, func(context.Context, *onceq.Job) (int, error) {
 				if of[i].recorded {
 					t.Error("a run after all, of a key with a result")
 				}

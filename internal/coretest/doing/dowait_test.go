@@ -1,4 +1,4 @@
-package onceq_test
+package doing
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -18,23 +19,23 @@ func wait(d time.Duration) *onceq.DoOptions { return &onceq.DoOptions{Wait: d} }
 
 // Who waits in the same process is woken when the run ends, and does not ask the store.
 func TestDoWaitersAreWoken(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
+	rig.BubbleDo(t, func(d *rig.Doer) {
 		var all sync.WaitGroup
-		all.Go(func() { d.do("a", nil, slow(3, 10*time.Second)) })
-		pass(time.Second)
-		before := d.store.claims.Load()
+		all.Go(func() { d.Do("a", nil, slow(3, 10*time.Second)) })
+		rig.Pass(time.Second)
+		before := d.Store.Claims.Load()
 		for range 100 {
 			all.Go(func() {
 				begin := time.Now()
-				v, err := d.do("a", wait(time.Minute), d.mustNot)
-				d.wants("a waiting call", v, err, 3, nil)
+				v, err := d.Do("a", wait(time.Minute), d.MustNot)
+				d.Wants("a waiting call", v, err, 3, nil)
 				if took := time.Since(begin); took != 9*time.Second {
 					t.Errorf("it waited %v", took)
 				}
 			})
 		}
 		all.Wait()
-		if n := d.store.claims.Load() - before; n != 0 {
+		if n := d.Store.Claims.Load() - before; n != 0 {
 			t.Errorf("%d claims of those that waited", n)
 		}
 	})
@@ -42,37 +43,37 @@ func TestDoWaitersAreWoken(t *testing.T) {
 
 // Calls that come while the first one's claim is on its way share its answer.
 func TestDoCallsShareAClaim(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
-		d.do("done", nil, gives(3, nil))
-		d.do("failed", nil, gives(3, onceq.Permanent(errBoom)))
-		go d.do("busy", nil, slow(3, time.Minute))
-		pass(time.Second)
-		d.p = d.process(d.store) // which knows nothing yet
-		d.store.set(func(s *store) { s.fault = bads(onceqtest.Claim, 1000, faulty.Slow(time.Second)) })
-		before := d.store.claims.Load()
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		d.Do("done", nil, rig.Gives(3, nil))
+		d.Do("failed", nil, rig.Gives(3, onceq.Permanent(rig.ErrBoom)))
+		go d.Do("busy", nil, slow(3, time.Minute))
+		rig.Pass(time.Second)
+		d.P = d.Processor(d.Store) // which knows nothing yet
+		d.Store.Set(func(s *rig.Store) { s.Fault = rig.Bads(onceqtest.Claim, 1000, faulty.Slow(time.Second)) })
+		before := d.Store.Claims.Load()
 		var all sync.WaitGroup
 		for range 50 {
 			all.Go(func() {
-				v, err := d.do("done", nil, d.mustNot)
-				d.wants("done", v, err, 3, nil)
+				v, err := d.Do("done", nil, d.MustNot)
+				d.Wants("done", v, err, 3, nil)
 			})
 			all.Go(func() {
-				_, err := d.do("failed", nil, d.mustNot)
-				d.wants("failed", 0, err, 0, &onceq.FailedError{})
+				_, err := d.Do("failed", nil, d.MustNot)
+				d.Wants("failed", 0, err, 0, &onceq.FailedError{})
 			})
 			all.Go(func() {
-				_, err := d.do("busy", nil, d.mustNot)
-				d.wants("busy", 0, err, 0, &onceq.InProgressError{})
+				_, err := d.Do("busy", nil, d.MustNot)
+				d.Wants("busy", 0, err, 0, &onceq.InProgressError{})
 			})
 			all.Go(func() {
-				if _, err := d.do("new", nil, slow(1, time.Second)); err != nil && !isInProgress(err) {
+				if _, err := d.Do("new", nil, slow(1, time.Second)); err != nil && !isInProgress(err) {
 					t.Errorf("new: %v", err)
 				}
 			})
 		}
 		all.Wait()
-		if n := d.store.claims.Load() - before; n > 4 || d.seen.started("new") != 1 {
-			t.Errorf("%d claim calls for four keys, %d runs", n, d.seen.started("new"))
+		if n := d.Store.Claims.Load() - before; n > 4 || d.Seen.Started("new") != 1 {
+			t.Errorf("%d claim calls for four keys, %d runs", n, d.Seen.Started("new"))
 		}
 	})
 }
@@ -90,21 +91,21 @@ func TestDoWaitsForAnotherProcess(t *testing.T) {
 		{313 * time.Second, 10 * time.Minute, 315 * time.Second, 165},
 		{5 * time.Minute, 3 * time.Second, 3 * time.Second, 10},
 	} {
-		bubbleDo(t, func(d *doer) {
+		rig.BubbleDo(t, func(d *rig.Doer) {
 			const trip = time.Millisecond
-			d.store.set(func(s *store) { s.fault = bads(onceqtest.Claim, 10_000, faulty.Slow(trip)) })
-			go onceq.Do(d.Context(), d.process(d.store), dedupe.Key{Key: "a"}, nil, slow(3, c.run))
-			pass(2 * trip)
-			before := d.store.claims.Load()
+			d.Store.Set(func(s *rig.Store) { s.Fault = rig.Bads(onceqtest.Claim, 10_000, faulty.Slow(trip)) })
+			go onceq.Do(d.Context(), d.Processor(d.Store), dedupe.Key{Key: "a"}, nil, slow(3, c.run))
+			rig.Pass(2 * trip)
+			before := d.Store.Claims.Load()
 			begin := time.Now()
 			var all sync.WaitGroup
 			for range 30 { // together they ask as often as one
 				all.Go(func() {
-					v, err := d.do("a", wait(c.wait), d.mustNot)
+					v, err := d.Do("a", wait(c.wait), d.MustNot)
 					if c.wait < c.run {
-						d.wants("the call", v, err, 0, &onceq.InProgressError{})
+						d.Wants("the call", v, err, 0, &onceq.InProgressError{})
 					} else {
-						d.wants("the call", v, err, 3, nil)
+						d.Wants("the call", v, err, 3, nil)
 					}
 					if took := time.Since(begin); took > c.took+trip || c.wait < c.run && took < c.wait {
 						t.Errorf("%+v: it took %v", c, took)
@@ -112,11 +113,11 @@ func TestDoWaitsForAnotherProcess(t *testing.T) {
 				})
 			}
 			all.Wait()
-			if n := d.store.claims.Load() - before; n > c.asks {
+			if n := d.Store.Claims.Load() - before; n > c.asks {
 				t.Errorf("%+v: %d claims", c, n)
 			}
-			pass(c.run)
-			if n := len(d.seen.of("a")); n > 1+30 {
+			rig.Pass(c.run)
+			if n := len(d.Seen.Of("a")); n > 1+30 {
 				t.Errorf("%d records for 31 calls", n)
 			}
 		})
@@ -125,13 +126,13 @@ func TestDoWaitsForAnotherProcess(t *testing.T) {
 
 // One record for a call, however often it asks.
 func TestDoWaitIsOneRecord(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
-		go onceq.Do(d.Context(), d.process(d.store), dedupe.Key{Key: "a"}, nil, slow(3, 20*time.Second))
-		pass(time.Second)
-		d.do("a", wait(10*time.Second), d.mustNot)
-		d.wantOutcomes("a", "in-progress")
-		d.do("a", wait(time.Minute), d.mustNot)
-		d.wantOutcomes("a", "in-progress", "done", "already-done")
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		go onceq.Do(d.Context(), d.Processor(d.Store), dedupe.Key{Key: "a"}, nil, slow(3, 20*time.Second))
+		rig.Pass(time.Second)
+		d.Do("a", wait(10*time.Second), d.MustNot)
+		d.WantOutcomes("a", "in-progress")
+		d.Do("a", wait(time.Minute), d.MustNot)
+		d.WantOutcomes("a", "in-progress", "done", "already-done")
 	})
 }
 
@@ -140,7 +141,7 @@ func TestDoWaitIsOneRecord(t *testing.T) {
 func TestDoWaitersTakeOver(t *testing.T) {
 	for _, where := range []string{"here", "elsewhere", "cut off", "panic"} {
 		t.Run(where, func(t *testing.T) {
-			bubbleDo(t, func(d *doer) {
+			rig.BubbleDo(t, func(d *rig.Doer) {
 				var runs, at atomic.Int64
 				f := func(ctx context.Context, _ *onceq.Job) (int, error) {
 					if at.Add(1) != 1 {
@@ -157,21 +158,21 @@ func TestDoWaitersTakeOver(t *testing.T) {
 						panic("boom")
 					}
 					if n < 4 {
-						return 0, errBoom
+						return 0, rig.ErrBoom
 					}
 					return n, nil
 				}
 				ctx, cancel := context.WithCancel(d.Context())
 				defer cancel()
-				p := d.p
+				p := d.P
 				if where == "elsewhere" {
-					p = d.process(d.store)
+					p = d.Processor(d.Store)
 				}
 				go func() {
 					defer func() { recover() }()
 					onceq.Do(ctx, p, dedupe.Key{Key: "a"}, nil, f)
 				}()
-				pass(time.Second)
+				rig.Pass(time.Second)
 				if where == "cut off" {
 					time.AfterFunc(500*time.Millisecond, cancel)
 				}
@@ -179,11 +180,11 @@ func TestDoWaitersTakeOver(t *testing.T) {
 				var failed, succeeded atomic.Int64
 				for range 20 {
 					all.Go(func() {
-						v, err := d.do("a", wait(time.Hour), f)
+						v, err := d.Do("a", wait(time.Hour), f)
 						switch {
 						case err == nil && v == 4:
 							succeeded.Add(1)
-						case errors.Is(err, errBoom):
+						case errors.Is(err, rig.ErrBoom):
 							failed.Add(1)
 						default:
 							t.Errorf("answered %v, %v", v, err)
@@ -200,17 +201,17 @@ func TestDoWaitersTakeOver(t *testing.T) {
 }
 
 func TestDoWaitersAreToldOfAFailure(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
-		go d.do("a", nil, func(context.Context, *onceq.Job) (int, error) {
-			takes(5 * time.Second)
-			return 0, onceq.Permanent(errBoom)
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		go d.Do("a", nil, func(context.Context, *onceq.Job) (int, error) {
+			rig.Takes(5 * time.Second)
+			return 0, onceq.Permanent(rig.ErrBoom)
 		})
-		pass(time.Second)
-		_, err := d.do("a", wait(time.Minute), d.mustNot)
-		d.wants("a waiting call", 0, err, 0, &onceq.FailedError{})
+		rig.Pass(time.Second)
+		_, err := d.Do("a", wait(time.Minute), d.MustNot)
+		d.Wants("a waiting call", 0, err, 0, &onceq.FailedError{})
 		var failed *onceq.FailedError
 		errors.As(err, &failed)
-		if rec := d.record("a"); failed.Fence != rec.Fence || failed.Class != onceq.ClassPermanent || failed.Text != "boom" {
+		if rec := d.Record("a"); failed.Fence != rec.Fence || failed.Class != onceq.ClassPermanent || failed.Text != "boom" {
 			t.Errorf("told %+v of %+v", failed, rec)
 		}
 	})
@@ -220,37 +221,37 @@ func TestDoWaitersAreToldOfAFailure(t *testing.T) {
 // other one's answer.
 func TestDoReopenIsNotShared(t *testing.T) {
 	for name, o := range map[string]onceq.DoOptions{"failed": {}, "parked": {Interrupted: dedupe.Park}} {
-		bubbleDo(t, func(d *doer) {
+		rig.BubbleDo(t, func(d *rig.Doer) {
 			ctx, cancel := context.WithCancel(d.Context())
-			onceq.Do(ctx, d.p, dedupe.Key{Key: "a"}, &o, func(context.Context, *onceq.Job) (int, error) {
+			onceq.Do(ctx, d.P, dedupe.Key{Key: "a"}, &o, func(context.Context, *onceq.Job) (int, error) {
 				if name == "failed" {
-					return 0, onceq.Permanent(errBoom)
+					return 0, onceq.Permanent(rig.ErrBoom)
 				}
 				cancel()
-				takes(time.Second)
-				return 0, errBoom
+				rig.Takes(time.Second)
+				return 0, rig.ErrBoom
 			})
 			cancel()
-			fence := d.record("a").Fence
-			d.store.set(func(s *store) { s.fault = bads(onceqtest.Claim, 1000, faulty.Slow(time.Second)) })
-			go d.do("a", nil, d.mustNot)
-			pass(100 * time.Millisecond)
-			v, err := d.do("a", &onceq.DoOptions{Reopen: fence}, gives(6, nil))
-			d.wants(name, v, err, 6, nil)
+			fence := d.Record("a").Fence
+			d.Store.Set(func(s *rig.Store) { s.Fault = rig.Bads(onceqtest.Claim, 1000, faulty.Slow(time.Second)) })
+			go d.Do("a", nil, d.MustNot)
+			rig.Pass(100 * time.Millisecond)
+			v, err := d.Do("a", &onceq.DoOptions{Reopen: fence}, rig.Gives(6, nil))
+			d.Wants(name, v, err, 6, nil)
 		})
 	}
 }
 
 func TestDoWaitEndsWithTheContext(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
-		go d.do("here", nil, slow(1, time.Minute))
-		go onceq.Do(d.Context(), d.process(d.store), dedupe.Key{Key: "elsewhere"}, nil, slow(1, time.Minute))
-		pass(time.Second)
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		go d.Do("here", nil, slow(1, time.Minute))
+		go onceq.Do(d.Context(), d.Processor(d.Store), dedupe.Key{Key: "elsewhere"}, nil, slow(1, time.Minute))
+		rig.Pass(time.Second)
 		for _, k := range []string{"here", "elsewhere"} {
 			ctx, cancel := context.WithTimeout(d.Context(), 5*time.Second)
 			begin := time.Now()
-			_, err := onceq.Do(ctx, d.p, dedupe.Key{Key: k}, wait(time.Hour), d.mustNot)
-			d.wants(k, 0, err, 0, &onceq.NotRunError{})
+			_, err := onceq.Do(ctx, d.P, dedupe.Key{Key: k}, wait(time.Hour), d.MustNot)
+			d.Wants(k, 0, err, 0, &onceq.NotRunError{})
 			if took := time.Since(begin); took != 5*time.Second || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s: %v after %v", k, err, took)
 			}
@@ -261,11 +262,11 @@ func TestDoWaitEndsWithTheContext(t *testing.T) {
 
 // A key that a dead process holds is free when its lease has run out; who waits takes it then.
 func TestDoWaitsForADeadProcess(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
-		d.store.occupy(t, "a", 20*time.Second, dedupe.Rerun)
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		d.Store.Occupy(t, "a", 20*time.Second, dedupe.Rerun)
 		begin := time.Now()
-		v, err := d.do("a", wait(time.Minute), gives(2, nil))
-		d.wants("the call", v, err, 2, nil)
+		v, err := d.Do("a", wait(time.Minute), rig.Gives(2, nil))
+		d.Wants("the call", v, err, 2, nil)
 		if took := time.Since(begin); took < 20*time.Second || took > 20*time.Second+50*time.Millisecond {
 			t.Errorf("it took %v", took)
 		}
@@ -273,16 +274,16 @@ func TestDoWaitsForADeadProcess(t *testing.T) {
 }
 
 func TestDoRetryAfter(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
-		go d.do("here", nil, slow(1, time.Hour))
-		go onceq.Do(d.Context(), d.process(d.store), dedupe.Key{Key: "elsewhere"}, nil, slow(1, time.Hour))
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		go d.Do("here", nil, slow(1, time.Hour))
+		go onceq.Do(d.Context(), d.Processor(d.Store), dedupe.Key{Key: "elsewhere"}, nil, slow(1, time.Hour))
 		begin := time.Now()
 		for _, at := range []time.Duration{time.Millisecond, 4 * time.Second, 50 * time.Minute} {
-			pass(time.Until(begin.Add(at)))
+			rig.Pass(time.Until(begin.Add(at)))
 			for _, k := range []string{"here", "elsewhere"} {
-				_, err := d.do(k, nil, d.mustNot)
+				_, err := d.Do(k, nil, d.MustNot)
 				var busy *onceq.InProgressError
-				if !errors.As(err, &busy) || busy.Age != at || busy.Key != key(k) {
+				if !errors.As(err, &busy) || busy.Age != at || busy.Key != rig.Key(k) {
 					t.Fatalf("%s after %v: %v", k, at, err)
 				}
 				if want := max(time.Second, min(at, onceq.DefaultLease)); busy.RetryAfter > want || busy.RetryAfter < want/2 {
@@ -290,20 +291,20 @@ func TestDoRetryAfter(t *testing.T) {
 				}
 			}
 		}
-		pass(time.Hour)
+		rig.Pass(time.Hour)
 	})
 }
 
 // f may call Do for its own key: it is told that the key is in progress, and nothing hangs.
 func TestDoWithinItself(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
-		v, err := d.do("a", nil, func(context.Context, *onceq.Job) (int, error) {
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		v, err := d.Do("a", nil, func(context.Context, *onceq.Job) (int, error) {
 			for _, o := range []*onceq.DoOptions{nil, wait(5 * time.Second)} {
-				_, err := d.do("a", o, d.mustNot)
-				d.wants("inside", 0, err, 0, &onceq.InProgressError{})
+				_, err := d.Do("a", o, d.MustNot)
+				d.Wants("inside", 0, err, 0, &onceq.InProgressError{})
 			}
 			return 1, nil
 		})
-		d.wants("outside", v, err, 1, nil)
+		d.Wants("outside", v, err, 1, nil)
 	})
 }

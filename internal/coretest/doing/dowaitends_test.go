@@ -1,4 +1,4 @@
-package onceq_test
+package doing
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -33,23 +34,23 @@ func TestDoWaitEndsBesideARun(t *testing.T) {
 		"not known to anyone": {away: true, cut: 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubbleDo(t, func(d *doer) {
-				p := d.p
+			rig.BubbleDo(t, func(d *rig.Doer) {
+				p := d.P
 				if !c.here {
-					p = d.process(d.store)
+					p = d.Processor(d.Store)
 				}
 				if c.run > 0 {
 					go onceq.Do(d.Context(), p, dedupe.Key{Key: "a"}, nil, func(context.Context, *onceq.Job) (int, error) {
-						takes(c.run)
-						return 0, errBoom
+						rig.Takes(c.run)
+						return 0, rig.ErrBoom
 					})
 				}
-				pass(time.Second)
+				rig.Pass(time.Second)
 				if c.away {
 					// The first question of the waiting call is answered, where there is a run.
 					asked := 0
-					d.store.set(func(s *store) {
-						s.fault = func(call onceqtest.Call) faulty.Faults {
+					d.Store.Set(func(s *rig.Store) {
+						s.Fault = func(call onceqtest.Call) faulty.Faults {
 							if call.Op != onceqtest.Claim {
 								return nil
 							}
@@ -63,7 +64,7 @@ func TestDoWaitEndsBesideARun(t *testing.T) {
 				ctx, cancel := context.WithTimeoutCause(d.Context(), c.cut, ends)
 				defer cancel()
 				begin := time.Now()
-				_, err := onceq.Do(ctx, d.p, dedupe.Key{Key: "a"}, wait(time.Hour), d.mustNot)
+				_, err := onceq.Do(ctx, d.P, dedupe.Key{Key: "a"}, wait(time.Hour), d.MustNot)
 				var busy *onceq.InProgressError
 				var notRun *onceq.NotRunError
 				if !errors.As(err, &notRun) || errors.As(err, &busy) != c.busy || strings.Contains(err.Error(), "another run is under way") != c.busy {
@@ -73,11 +74,11 @@ func TestDoWaitEndsBesideARun(t *testing.T) {
 				if took > c.cut || took == c.cut && !errors.Is(err, ends) {
 					t.Errorf("answered %v after %v", err, took)
 				}
-				if c.busy && (busy.Key != key("a") || busy.RetryAfter < time.Second || busy.Age > took+time.Second || took == c.cut && c.here && busy.Age != took+time.Second) {
+				if c.busy && (busy.Key != rig.Key("a") || busy.RetryAfter < time.Second || busy.Age > took+time.Second || took == c.cut && c.here && busy.Age != took+time.Second) {
 					t.Errorf("after %v it knows %+v", took, busy)
 				}
-				d.store.heals()
-				pass(2 * time.Minute)
+				d.Store.Heals()
+				rig.Pass(2 * time.Minute)
 			})
 		})
 	}
@@ -86,52 +87,52 @@ func TestDoWaitEndsBesideARun(t *testing.T) {
 // A call that has won the key and may not start any more waits for nobody: the run that it waited
 // for is over.
 func TestDoWaitEndsWithItsOwnClaim(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
-		d.store.occupy(t, "a", 5*time.Second, dedupe.Rerun)
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		d.Store.Occupy(t, "a", 5*time.Second, dedupe.Rerun)
 		ctx, cancel := context.WithCancel(d.Context())
 		defer cancel()
-		d.store.set(func(s *store) {
-			s.fault = func(call onceqtest.Call) faulty.Faults {
+		d.Store.Set(func(s *rig.Store) {
+			s.Fault = func(call onceqtest.Call) faulty.Faults {
 				if call.Op == onceqtest.Renew {
 					cancel()
-					return faulty.Fail(errBoom)
+					return faulty.Fail(rig.ErrBoom)
 				}
 				return nil
 			}
 		})
 		o := wait(time.Minute)
 		o.Interrupted = dedupe.Park
-		_, err := onceq.Do(ctx, d.p, dedupe.Key{Key: "a"}, o, d.mustNot)
+		_, err := onceq.Do(ctx, d.P, dedupe.Key{Key: "a"}, o, d.MustNot)
 		var busy *onceq.InProgressError
-		d.wants("the call", 0, err, 0, &onceq.NotRunError{})
+		d.Wants("the call", 0, err, 0, &onceq.NotRunError{})
 		if errors.As(err, &busy) {
 			t.Errorf("answered %v", err)
 		}
-		d.store.heals()
-		pass(time.Minute)
+		d.Store.Heals()
+		rig.Pass(time.Minute)
 	})
 }
 
 // Two calls wait for one run. One takes the key over and fails, and the other knows that no run is
 // under way then.
 func TestDoWaitEndsAfterAnothersRun(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
-		d.store.occupy(t, "a", 5*time.Second, dedupe.Rerun)
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		d.Store.Occupy(t, "a", 5*time.Second, dedupe.Rerun)
 		ctx, cancel := context.WithTimeout(d.Context(), 20*time.Second)
 		defer cancel()
 		var all sync.WaitGroup
 		var ran, ended atomic.Int64
 		for range 2 {
 			all.Go(func() {
-				_, err := onceq.Do(ctx, d.p, dedupe.Key{Key: "a"}, wait(time.Hour), func(context.Context, *onceq.Job) (int, error) {
-					takes(12 * time.Second)
-					d.store.set(func(s *store) { s.fault = bads(onceqtest.Claim, 1000, faulty.Hang()) })
-					return 0, errBoom
+				_, err := onceq.Do(ctx, d.P, dedupe.Key{Key: "a"}, wait(time.Hour), func(context.Context, *onceq.Job) (int, error) {
+					rig.Takes(12 * time.Second)
+					d.Store.Set(func(s *rig.Store) { s.Fault = rig.Bads(onceqtest.Claim, 1000, faulty.Hang()) })
+					return 0, rig.ErrBoom
 				})
 				var busy *onceq.InProgressError
 				var notRun *onceq.NotRunError
 				switch {
-				case errors.Is(err, errBoom):
+				case errors.Is(err, rig.ErrBoom):
 					ran.Add(1)
 				case errors.As(err, &notRun) && !errors.As(err, &busy):
 					ended.Add(1)
@@ -144,7 +145,7 @@ func TestDoWaitEndsAfterAnothersRun(t *testing.T) {
 		if ran.Load() != 1 || ended.Load() != 1 {
 			t.Errorf("%d calls ran, %d ended", ran.Load(), ended.Load())
 		}
-		d.store.heals()
-		pass(time.Minute)
+		d.Store.Heals()
+		rig.Pass(time.Minute)
 	})
 }

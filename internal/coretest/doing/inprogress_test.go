@@ -1,4 +1,4 @@
-package onceq_test
+package doing
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // Times that no store should answer harm nobody.
@@ -23,15 +24,15 @@ func TestAnyTimeOfAClaimInProgress(t *testing.T) {
 		{0, least, most},
 		{time.Second, most, least},
 	} {
-		answer := each(func(q *dedupe.Claim) {
+		answer := rig.Each(func(q *dedupe.Claim) {
 			*q = dedupe.Claim{Outcome: dedupe.InProgress, Left: c.left, Age: c.age, Term: c.term}
 		})
-		bubble(t, returns(nil), func(r *rig) {
-			r.store.set(func(s *store) { s.onClaim = answer })
-			r.send("a")
-			r.start()
-			pass(time.Minute)
-			ds := r.q.delays("a")
+		rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+			r.Store.Set(func(s *rig.Store) { s.OnClaim = answer })
+			r.Send("a")
+			r.Start()
+			rig.Pass(time.Minute)
+			ds := r.Q.Delays("a")
 			if len(ds) == 0 || len(ds) > 200 {
 				t.Fatalf("%v: %d nacks in a minute", c, len(ds))
 			}
@@ -41,13 +42,13 @@ func TestAnyTimeOfAClaimInProgress(t *testing.T) {
 				}
 			}
 		})
-		bubbleDo(t, func(d *doer) {
-			d.store.set(func(s *store) { s.onClaim = answer })
-			_, err := d.do("a", wait(time.Minute), d.mustNot)
+		rig.BubbleDo(t, func(d *rig.Doer) {
+			d.Store.Set(func(s *rig.Store) { s.OnClaim = answer })
+			_, err := d.Do("a", wait(time.Minute), d.MustNot)
 			if !isInProgress(err) {
 				t.Errorf("%v: Do answered %v", c, err)
 			}
-			if n := d.store.claims.Load(); n > 601 {
+			if n := d.Store.Claims.Load(); n > 601 {
 				t.Errorf("%v: Do asked %d times in a minute", c, n)
 			}
 		})
@@ -56,10 +57,10 @@ func TestAnyTimeOfAClaimInProgress(t *testing.T) {
 
 // A store that does not keep to its contexts: all calls of Do return, not the first alone.
 func TestDoFollowersOfACallThatHangs(t *testing.T) {
-	bubbleDo(t, func(d *doer) {
+	rig.BubbleDo(t, func(d *rig.Doer) {
 		hang := make(chan struct{})
-		d.store.set(func(s *store) {
-			s.onClaim = func(_ []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim {
+		d.Store.Set(func(s *rig.Store) {
+			s.OnClaim = func(_ []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim {
 				<-hang
 				return cs
 			}
@@ -67,10 +68,10 @@ func TestDoFollowersOfACallThatHangs(t *testing.T) {
 		var all sync.WaitGroup
 		for n := range 5 {
 			all.Go(func() {
-				takes(time.Duration(n) * 3 * time.Second) // some come when the first has gone
+				rig.Takes(time.Duration(n) * 3 * time.Second) // some come when the first has gone
 				begin := time.Now()
-				_, err := d.do("a", wait(time.Hour), d.mustNot)
-				d.wants("a call", 0, err, 0, &onceq.NotRunError{})
+				_, err := d.Do("a", wait(time.Hour), d.MustNot)
+				d.Wants("a call", 0, err, 0, &onceq.NotRunError{})
 				if took := time.Since(begin); took > 10*time.Second {
 					t.Errorf("it took %v", took)
 				}
@@ -85,9 +86,9 @@ func TestDoFollowersOfACallThatHangs(t *testing.T) {
 		}
 		close(hang)
 		all.Wait()
-		pass(time.Minute)
-		d.store.set(func(s *store) { s.onClaim = nil })
-		v, err := d.do("a", nil, func(context.Context, *onceq.Job) (int, error) { return 3, nil })
-		d.wants("a later call", v, err, 3, nil)
+		rig.Pass(time.Minute)
+		d.Store.Set(func(s *rig.Store) { s.OnClaim = nil })
+		v, err := d.Do("a", nil, func(context.Context, *onceq.Job) (int, error) { return 3, nil })
+		d.Wants("a later call", v, err, 3, nil)
 	})
 }

@@ -1,4 +1,4 @@
-package onceq_test
+package doing
 
 import (
 	"context"
@@ -9,13 +9,14 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // commit does what a store's CompleteTx does when the user's transaction commits.
-func commit(t *testing.T, r **rig, j *onceq.Job) {
+func commit(t *testing.T, r **rig.Rig, j *onceq.Job) {
 	t.Helper()
 	l := j.Lease()
-	as, err := (*r).store.Store.Settle(context.Background(), []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: dedupe.Done, Retain: j.Retain(), Result: []byte("tx")}})
+	as, err := (*r).Store.Store.Settle(context.Background(), []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: dedupe.Done, Retain: j.Retain(), Result: []byte("tx")}})
 	if err != nil || as[0].Err != nil || as[0].Status != dedupe.Done {
 		t.Errorf("commit: %+v, %v", as, err)
 	}
@@ -33,16 +34,16 @@ func TestJoined(t *testing.T) {
 	}{
 		{name: "nil, committed", commits: true, status: dedupe.Done},
 		{name: "nil, not committed", status: dedupe.Released, class: onceq.ClassTxNotCommitted},
-		{name: "error, committed", err: errBoom, commits: true, status: dedupe.Done},
-		{name: "error, not committed", err: errBoom, status: dedupe.Released, class: onceq.ClassError},
-		{name: "permanent, committed", err: onceq.Permanent(errBoom), commits: true, status: dedupe.Done},
-		{name: "permanent, not committed", err: onceq.Permanent(errBoom), status: dedupe.Failed, class: onceq.ClassPermanent, letter: true},
+		{name: "error, committed", err: rig.ErrBoom, commits: true, status: dedupe.Done},
+		{name: "error, not committed", err: rig.ErrBoom, status: dedupe.Released, class: onceq.ClassError},
+		{name: "permanent, committed", err: onceq.Permanent(rig.ErrBoom), commits: true, status: dedupe.Done},
+		{name: "permanent, not committed", err: onceq.Permanent(rig.ErrBoom), status: dedupe.Failed, class: onceq.ClassPermanent, letter: true},
 		{name: "panic, committed", panics: true, commits: true, status: dedupe.Done},
 		{name: "panic, not committed", panics: true, status: dedupe.Released, class: onceq.ClassPanic},
 	} {
 		for _, park := range []bool{false, true} {
 			t.Run(c.name, func(t *testing.T) {
-				var r *rig
+				var r *rig.Rig
 				h := func(_ context.Context, j *onceq.Job) error {
 					j.Join()
 					if c.commits {
@@ -53,15 +54,15 @@ func TestJoined(t *testing.T) {
 					}
 					return c.err
 				}
-				bubble(t, h, func(made *rig) {
+				rig.Bubble(t, h, func(made *rig.Rig) {
 					r = made
 					if park {
-						r.cfg.Defaults.Interrupted = dedupe.Park
-						r.w = r.worker(nil)
+						r.Cfg.Defaults.Interrupted = dedupe.Park
+						r.W = r.Worker(nil)
 					}
-					r.send("a")
-					r.run(time.Second)
-					rec, status := r.record("a"), c.status
+					r.Send("a")
+					r.RunFor(time.Second)
+					rec, status := r.Record("a"), c.status
 					if park && c.panics && !c.commits {
 						status, c.class, c.letter = dedupe.Parked, onceq.ClassInterrupted, true
 					}
@@ -71,14 +72,14 @@ func TestJoined(t *testing.T) {
 					if rec.Status != status || rec.ErrClass != c.class {
 						t.Errorf("the record is %v, class %q, want %v, %q", rec.Status, rec.ErrClass, status, c.class)
 					}
-					if c.commits && (string(rec.Result) != "tx" || r.q.acked("a") != 1) {
-						t.Errorf("result %q, %d acks", rec.Result, r.q.acked("a"))
+					if c.commits && (string(rec.Result) != "tx" || r.Q.Acked("a") != 1) {
+						t.Errorf("result %q, %d acks", rec.Result, r.Q.Acked("a"))
 					}
 					if c.letter {
-						r.letter(c.class)
+						r.Letter(c.class)
 					}
-					r.noLetters()
-				}, with(func(c *setup) { c.Defaults.Backoff = func(int, error) time.Duration { return time.Hour } }))
+					r.NoLetters()
+				}, rig.With(func(c *rig.Setup) { c.Defaults.Backoff = func(int, error) time.Duration { return time.Hour } }))
 			})
 		}
 	}
@@ -86,12 +87,12 @@ func TestJoined(t *testing.T) {
 
 // The last attempt fails as any other does.
 func TestJoinedAtMaxAttempts(t *testing.T) {
-	bubble(t, func(_ context.Context, j *onceq.Job) error { j.Join(); return nil }, func(r *rig) {
-		r.send("a")
-		r.run(time.Second)
-		r.letter(onceq.ClassTxNotCommitted)
-		r.wantStatus("a", dedupe.Failed)
-	}, most(1))
+	rig.Bubble(t, func(_ context.Context, j *onceq.Job) error { j.Join(); return nil }, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
+		r.Letter(onceq.ClassTxNotCommitted)
+		r.WantStatus("a", dedupe.Failed)
+	}, rig.Most(1))
 }
 
 // The worker's settlement waits for the user's transaction, by itself: others are not held up.
@@ -102,10 +103,10 @@ func TestJoinedWaitsAlone(t *testing.T) {
 		}
 		return nil
 	}
-	bubble(t, h, func(r *rig) {
+	rig.Bubble(t, h, func(r *rig.Rig) {
 		var sizes []int
-		r.store.set(func(s *store) {
-			s.onSettle = func(ss []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
+		r.Store.Set(func(s *rig.Store) {
+			s.OnSettle = func(ss []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
 				if ss[0].Joined {
 					sizes = append(sizes, len(ss))
 					if ss[0].To == dedupe.Done {
@@ -118,13 +119,13 @@ func TestJoinedWaitsAlone(t *testing.T) {
 				return as
 			}
 		})
-		r.send("joined", "joined", "a", "b")
-		r.run(3 * time.Second)
+		r.Send("joined", "joined", "a", "b")
+		r.RunFor(3 * time.Second)
 		if slices.ContainsFunc(sizes, func(n int) bool { return n != 1 }) || len(sizes) < 4 {
 			t.Errorf("the joined settlements went in batches of %v", sizes)
 		}
-		r.wantStatus("a", dedupe.Done)
-		r.wantStatus("b", dedupe.Done)
+		r.WantStatus("a", dedupe.Done)
+		r.WantStatus("b", dedupe.Done)
 	})
 }
 
@@ -138,7 +139,7 @@ func busy(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
 
 func TestBusyRenewalsWhileJoined(t *testing.T) {
 	for _, joins := range []bool{true, false} {
-		var r *rig
+		var r *rig.Rig
 		var cause error
 		h := func(ctx context.Context, j *onceq.Job) error {
 			if joins {
@@ -155,22 +156,22 @@ func TestBusyRenewalsWhileJoined(t *testing.T) {
 			}
 			return nil
 		}
-		bubble(t, h, func(made *rig) {
+		rig.Bubble(t, h, func(made *rig.Rig) {
 			r = made
-			r.store.set(func(s *store) { s.onRenew = busy })
-			r.send("a")
-			r.start()
-			pass(5*time.Minute + time.Second)
+			r.Store.Set(func(s *rig.Store) { s.OnRenew = busy })
+			r.Send("a")
+			r.Start()
+			rig.Pass(5*time.Minute + time.Second)
 			switch {
-			case joins && (cause != nil || r.record("a").Status != dedupe.Done):
+			case joins && (cause != nil || r.Record("a").Status != dedupe.Done):
 				t.Errorf("the row's lock is the lease, and yet the handler was cancelled: %v", cause)
 			case !joins && cause == nil:
 				t.Error("a claim that cannot be renewed did not cancel the handler")
 			}
-			if n := r.q.received("a"); joins && n != 1 {
+			if n := r.Q.Received("a"); joins && n != 1 {
 				t.Errorf("%d receives", n)
 			}
-		}, most(1))
+		}, rig.Most(1))
 	}
 }
 
@@ -184,7 +185,7 @@ func TestBusyRenewalsOfASuccessor(t *testing.T) {
 	}{
 		"its own":                  {},
 		"its own, reads wait, too": {onGet: func() error { return dedupe.ErrBusy }},
-		"its own, reads fail":      {onGet: func() error { return errBoom }, within: 30 * time.Second},
+		"its own, reads fail":      {onGet: func() error { return rig.ErrBoom }, within: 30 * time.Second},
 		"the successor's":          {taken: true, within: 15 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -199,33 +200,33 @@ func TestBusyRenewalsOfASuccessor(t *testing.T) {
 					}
 				case <-time.After(5 * time.Minute):
 				}
-				return errBoom
+				return rig.ErrBoom
 			}
-			bubble(t, h, func(r *rig) {
-				r.store.set(func(s *store) { s.onRenew = busy })
-				r.send("a")
-				r.start()
-				pass(time.Minute)
+			rig.Bubble(t, h, func(r *rig.Rig) {
+				r.Store.Set(func(s *rig.Store) { s.OnRenew = busy })
+				r.Send("a")
+				r.Start()
+				rig.Pass(time.Minute)
 				if cause != nil {
 					t.Fatalf("cut off under its own lock: %v", cause)
 				}
 				from := time.Now()
-				r.store.set(func(s *store) { s.onGet = c.onGet })
+				r.Store.Set(func(s *rig.Store) { s.OnGet = c.onGet })
 				if c.taken {
-					r.store.steal(t, "a")
+					r.Store.Steal(t, "a")
 				}
-				pass(time.Minute)
+				rig.Pass(time.Minute)
 				switch {
 				case c.within == 0 && cause != nil:
 					t.Errorf("cut off: %v", cause)
 				case c.within > 0 && (!errors.Is(cause, onceq.ErrLeaseLost) || cut.Sub(from) > c.within):
 					t.Errorf("cut off after %v, with %v", cut.Sub(from), cause)
 				}
-				if got := r.seen.outcomes("a"); c.taken && (len(got) == 0 || got[0] != "lease-lost") {
+				if got := r.Seen.Outcomes("a"); c.taken && (len(got) == 0 || got[0] != "lease-lost") {
 					t.Errorf("it ended as %q", got)
 				}
-				r.store.set(func(s *store) { s.onRenew, s.onGet = nil, nil })
-				pass(5 * time.Minute)
+				r.Store.Set(func(s *rig.Store) { s.OnRenew, s.OnGet = nil, nil })
+				rig.Pass(5 * time.Minute)
 			})
 		})
 	}

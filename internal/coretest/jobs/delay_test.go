@@ -1,4 +1,4 @@
-package onceq_test
+package jobs
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // A job that was sent with a delay beyond Retention is not old when it is due: it runs.
@@ -25,19 +26,19 @@ func TestDelayBeyondRetention(t *testing.T) {
 			t.Run(name+" of "+d.String(), func(t *testing.T) {
 				ran := 0
 				h := func(context.Context, *onceq.Job) error { ran++; return nil }
-				bubble(t, h, func(r *rig) {
+				rig.Bubble(t, h, func(r *rig.Rig) {
 					m := onceq.Message("t", "a", nil)
 					set(&m, d)
-					if err := onceq.SendOne(r.Context(), r.q, &m); err != nil {
+					if err := onceq.SendOne(r.Context(), r.Q, &m); err != nil {
 						r.Fatal(err)
 					}
-					pass(d) // no worker runs meanwhile
-					r.run(time.Minute)
-					r.noLetters()
+					rig.Pass(d) // no worker runs meanwhile
+					r.RunFor(time.Minute)
+					r.NoLetters()
 					if ran != 1 {
-						r.Errorf("%d runs: %q", ran, r.seen.outcomes("a"))
+						r.Errorf("%d runs: %q", ran, r.Seen.Outcomes("a"))
 					}
-				}, with(func(c *setup) {
+				}, rig.With(func(c *rig.Setup) {
 					if name == "without a store" {
 						c.Store = onceq.NoStore
 					}
@@ -87,26 +88,26 @@ func TestSendAt(t *testing.T) {
 	for _, p := range []membroker.Preset{membroker.Memory, membroker.SQSStandard, membroker.PubSub} {
 		for _, in := range []time.Duration{-time.Hour, 0, 5 * time.Minute, time.Hour, 50 * time.Hour} {
 			t.Run(p.String()+" in "+in.String(), func(t *testing.T) {
-				bubble(t, returns(nil), func(r *rig) {
+				rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 					at := time.Now().Add(in)
 					for range 2 { // the second is the same job
-						if err := kind.SendAt(r.Context(), r.q, at, "a"); err != nil {
+						if err := kind.SendAt(r.Context(), r.Q, at, "a"); err != nil {
 							r.Fatal(err)
 						}
 					}
-					r.start()
+					r.Start()
 					if in > 0 {
-						pass(in - time.Second)
-						if n := r.seen.started("a"); n != 0 {
+						rig.Pass(in - time.Second)
+						if n := r.Seen.Started("a"); n != 0 {
 							r.Errorf("%d runs before it is due", n)
 						}
 					}
-					pass(time.Minute)
-					if n := r.seen.started("a"); n != 1 {
+					rig.Pass(time.Minute)
+					if n := r.Seen.Started("a"); n != 1 {
 						r.Errorf("%d runs", n)
 					}
-					r.noLetters()
-				}, preset(p), warnings)
+					r.NoLetters()
+				}, rig.Preset(p), rig.Warnings)
 			})
 		}
 	}

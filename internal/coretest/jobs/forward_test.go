@@ -1,4 +1,4 @@
-package onceq_test
+package jobs
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -39,7 +40,7 @@ func TestForwardSendsTheMessageAsItIs(t *testing.T) {
 		o.post(ms...) // fills in what is missing
 		want := ms
 		o.relay(nil)
-		pass(time.Second)
+		rig.Pass(time.Second)
 		got := o.arrived()
 		if len(got) != 2 {
 			t.Fatalf("%d messages arrived, want 2", len(got))
@@ -53,10 +54,10 @@ func TestForwardSendsTheMessageAsItIs(t *testing.T) {
 				t.Errorf("its metadata arrived as\n%+v, want\n%+v", m.Meta, want[i].Meta)
 			}
 		}
-		if n := depth(o.T, o.box.Broker); n != 0 {
+		if n := rig.Depth(o.T, o.box.Broker); n != 0 {
 			t.Errorf("%d messages are left in the outbox", n)
 		}
-		if n := o.log.count("level="); n != 0 {
+		if n := o.log.Count("level="); n != 0 {
 			t.Errorf("the relay told of %d things, and nothing was wrong", n)
 		}
 	})
@@ -65,9 +66,9 @@ func TestForwardSendsTheMessageAsItIs(t *testing.T) {
 // What is ready together shares a call, as far as the destination takes it.
 func TestForwardSharesCalls(t *testing.T) {
 	inOffice(t, func(o *office) {
-		o.put(numbered("k", 95)...)
+		o.put(rig.Numbered("k", 95)...)
 		r := o.relay(nil)
-		pass(time.Second)
+		rig.Pass(time.Second)
 		if n := r.sends(); n != 10 {
 			t.Errorf("%d calls for 95 messages in batches of 10, want 10", n)
 		}
@@ -103,13 +104,13 @@ func TestForwardWhenARelayFails(t *testing.T) {
 				f.Op, f.Times = op, times
 				t.Run(fmt.Sprintf("%v, %d times", f, times), func(t *testing.T) {
 					inOffice(t, func(o *office) {
-						ks := append(numbered("k", 5), "a0", "a1", "a2", "a3")
-						o.put(append(numbered("k", 5), "a/a0", "a/a1", "a/a2", "a/a3")...)
+						ks := append(rig.Numbered("k", 5), "a0", "a1", "a2", "a3")
+						o.put(append(rig.Numbered("k", 5), "a/a0", "a/a1", "a/a2", "a/a3")...)
 						r := o.relay(nil, f)
 						o.work(nil)
-						pass(30 * time.Second)
+						rig.Pass(30 * time.Second)
 						o.relay(nil)
-						pass(30 * time.Minute)
+						rig.Pass(30 * time.Minute)
 						if len(r.Missed()) > 0 && len(f.Entries) == 0 {
 							t.Errorf("nothing went wrong: %v", r.Missed())
 						}
@@ -134,17 +135,17 @@ func TestForwardOutlastsItsDestination(t *testing.T) {
 			return f
 		})
 		away = time.Now().Add(10 * time.Minute)
-		o.put(numbered("k", 100)...)
+		o.put(rig.Numbered("k", 100)...)
 		o.put("a/a0", "a/a1")
 		o.relay(nil)
 		o.work(nil)
-		pass(5 * time.Minute)
-		o.put(numbered("l", 50)...)
-		pass(6*time.Minute + 10*time.Second)
-		o.wantOnce(slices.Concat(numbered("k", 100), numbered("l", 50), []string{"a0", "a1"})...)
+		rig.Pass(5 * time.Minute)
+		o.put(rig.Numbered("l", 50)...)
+		rig.Pass(6*time.Minute + 10*time.Second)
+		o.wantOnce(slices.Concat(rig.Numbered("k", 100), rig.Numbered("l", 50), []string{"a0", "a1"})...)
 		o.wantOrder("a")
 		for _, k := range []string{"k000", "k077", "a0"} {
-			ds := o.box.delays(k)
+			ds := o.box.Delays(k)
 			if len(ds) < 10 || len(ds) > 60 || slices.Max(ds) > time.Minute || slices.Max(ds) < 30*time.Second {
 				t.Errorf("%s was given back %d times, for %v at most", k, len(ds), slices.Max(ds))
 			}
@@ -156,7 +157,7 @@ func TestForwardOutlastsItsDestination(t *testing.T) {
 // came with it in one call is sent.
 func TestForwardKeepsWhatCannotBeSent(t *testing.T) {
 	inOffice(t, func(o *office) {
-		big := message("big")
+		big := rig.Message("big")
 		big.Body = make([]byte, 2<<20)
 		big.Group = "a"
 		o.put("k", "l")
@@ -164,11 +165,11 @@ func TestForwardKeepsWhatCannotBeSent(t *testing.T) {
 		o.put("a/a1", "b/b0", "m")
 		o.relay(nil)
 		o.work(nil)
-		pass(4*time.Hour + 10*time.Minute)
-		if n := o.log.count("level=ERROR", "stays in the queue", "class=permanent", "message too large"); n != 5 {
+		rig.Pass(4*time.Hour + 10*time.Minute)
+		if n := o.log.Count("level=ERROR", "stays in the queue", "class=permanent", "message too large"); n != 5 {
 			t.Errorf("the log told %d times, want once an hour", n)
 		}
-		if n := depth(o.T, o.box.Broker); n != 2 {
+		if n := rig.Depth(o.T, o.box.Broker); n != 2 {
 			t.Errorf("%d messages are in the outbox, want the one and what waits behind it", n)
 		}
 		o.mu.Lock()
@@ -183,11 +184,11 @@ func TestForwardKeepsWhatCannotBeSent(t *testing.T) {
 func TestForwardWithAMiddleware(t *testing.T) {
 	for _, mends := range []bool{false, true} {
 		inOffice(t, func(o *office) {
-			big := message("big")
+			big := rig.Message("big")
 			big.Body, big.Group = make([]byte, 2<<20), "a"
 			o.post(big)
 			o.put("a/small")
-			o.relay(func(c *setup) {
+			o.relay(func(c *rig.Setup) {
 				c.Handler = onceq.Chain(c.Handler, func(next onceq.Handler) onceq.Handler {
 					return onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 						switch {
@@ -202,7 +203,7 @@ func TestForwardWithAMiddleware(t *testing.T) {
 				})
 			})
 			o.work(nil)
-			pass(time.Minute)
+			rig.Pass(time.Minute)
 			want := []string{"small"}
 			if mends {
 				want = []string{"big", "small"}
@@ -219,17 +220,17 @@ func TestForwardWhenACallIsRefusedAsAWhole(t *testing.T) {
 		"a panic": nil, "unknown": errors.New("cannot encode"), "unsupported": broker.ErrUnsupported, "metadata": broker.ErrBadMeta,
 	} {
 		inOffice(t, func(o *office) {
-			o.put(numbered("k", 20)...)
+			o.put(rig.Numbered("k", 20)...)
 			o.put("poison")
-			o.relay(func(c *setup) { c.Handler = onceq.Forward(choosy{o.dest, err}) })
+			o.relay(func(c *rig.Setup) { c.Handler = onceq.Forward(choosy{o.dest, err}) })
 			o.work(nil)
-			pass(10 * time.Minute)
+			rig.Pass(10 * time.Minute)
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			if n := len(o.effects); n != 20 || o.effects["poison"] != 0 {
 				t.Errorf("%s: %d of 20 were done beside the poison", name, n)
 			}
-			if n := depth(o.T, o.box.Broker); n != 1 {
+			if n := rig.Depth(o.T, o.box.Broker); n != 1 {
 				t.Errorf("%s: %d messages are in the outbox, want the poison", name, n)
 			}
 		})
@@ -256,34 +257,34 @@ func (p choosy) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error
 // it is older than any record, and as often as it takes.
 func TestForwardJudgesNoJob(t *testing.T) {
 	inOffice(t, func(o *office) {
-		old := message("old")
+		old := rig.Message("old")
 		old.Meta.Created = time.Now().Add(-365 * 24 * time.Hour)
-		expired := message("expired")
+		expired := rig.Message("expired")
 		expired.Meta.Expires = time.Now().Add(time.Minute)
-		once := message("once")
+		once := rig.Message("once")
 		once.Meta.MaxAttempts, once.Meta.Timeout = 1, time.Second
 		o.post(old, expired, once)
 		o.dest.SetFault(func(_ context.Context, c onceqtest.Call) (f faulty.Faults) {
 			if c.Op == onceqtest.Send {
 				if c.N <= 2 {
-					return faulty.Fail(errBoom)
+					return faulty.Fail(rig.ErrBoom)
 				}
 				return faulty.Slow(3 * time.Second)
 			}
 			return f
 		})
-		pass(2 * time.Minute)
+		rig.Pass(2 * time.Minute)
 		o.relay(nil)
-		pass(time.Minute)
-		if n := depth(o.T, o.box.Broker); n != 0 {
+		rig.Pass(time.Minute)
+		if n := rig.Depth(o.T, o.box.Broker); n != 0 {
 			t.Errorf("%d messages are left in the outbox", n)
 		}
 		o.dest.SetFault(nil)
 		o.work(nil)
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 		o.wantOnce("once")
 		classes := make(map[string]string)
-		for _, l := range (&rig{T: o.T, dlq: o.dead}).letters() {
+		for _, l := range (&rig.Rig{T: o.T, DLQ: o.dead}).Letters() {
 			classes[l.Meta.Key] = l.Meta.Dead.Class
 		}
 		if want := map[string]string{"old": "unproven", "expired": "expired"}; !maps.Equal(classes, want) {
@@ -296,29 +297,29 @@ func TestForwardJudgesNoJob(t *testing.T) {
 func TestForwardOfADelayedJob(t *testing.T) {
 	for p, most := range map[membroker.Preset]time.Duration{membroker.SQSStandard: 15 * time.Minute, membroker.PubSub: 0} {
 		inOffice(t, func(o *office) {
-			later := message("later")
+			later := rig.Message("later")
 			later.Meta.NotBefore = time.Now().Add(90 * 24 * time.Hour)
-			soon := message("soon")
+			soon := rig.Message("soon")
 			soon.Meta.NotBefore = time.Now().Add(10 * time.Minute)
 			o.post(later, soon)
 			r := o.relay(nil)
-			pass(time.Second)
+			rig.Pass(time.Second)
 			if want := most / (15 * time.Minute); r.sends() != int(want) {
 				t.Errorf("%v: %d sends at once, want %d", p, r.sends(), want)
 			}
 			if d, err := o.dest.Depth(o.Context()); err != nil || d.Visible != 0 {
 				t.Errorf("%v: %d jobs may be received before their time (%v)", p, d.Visible, err)
 			}
-			pass(10*time.Minute + time.Second)
+			rig.Pass(10*time.Minute + time.Second)
 			if got := len(o.arrived()); got != 1 {
 				t.Errorf("%v: after 10 min %d jobs are there, want the one", p, got)
 			}
-			pass(90*24*time.Hour - most - 11*time.Minute)
+			rig.Pass(90*24*time.Hour - most - 11*time.Minute)
 			if r.sends() != 1 {
 				t.Errorf("%v: %d sends before its time, want 1", p, r.sends())
 			}
 			o.work(nil)
-			pass(most + 2*time.Minute)
+			rig.Pass(most + 2*time.Minute)
 			o.wantOnce("later")
 		}, p)
 	}
@@ -333,7 +334,7 @@ func TestForwardKeepsTheOrderOfGroups(t *testing.T) {
 	ops := []onceqtest.Op{onceqtest.Receive, onceqtest.Send, onceqtest.Ack, onceqtest.Nack, onceqtest.Extend, onceqtest.Send}
 	for range 40 {
 		inOffice(t, func(o *office) {
-			texts := grouped(5, 12)
+			texts := rig.Grouped(5, 12)
 			rnd.Shuffle(3, func(i, j int) { texts[i], texts[j] = texts[j], texts[i] }) // of three groups
 			o.put(texts[:30]...)
 			o.work(nil)
@@ -344,13 +345,13 @@ func TestForwardKeepsTheOrderOfGroups(t *testing.T) {
 						Op: ops[rnd.IntN(len(ops))], N: 1 + rnd.IntN(12), Kind: kinds[rnd.IntN(len(kinds))], Delay: time.Duration(rnd.IntN(90)+1) * time.Second,
 					})
 				}
-				o.relay(func(c *setup) { c.Concurrency = 1 + rnd.IntN(8) }, fs...)
-				pass(time.Duration(rnd.IntN(500)) * time.Millisecond)
+				o.relay(func(c *rig.Setup) { c.Concurrency = 1 + rnd.IntN(8) }, fs...)
+				rig.Pass(time.Duration(rnd.IntN(500)) * time.Millisecond)
 			}
 			o.put(texts[30:]...)
-			pass(5 * time.Minute)
+			rig.Pass(5 * time.Minute)
 			o.relay(nil)
-			pass(time.Hour)
+			rig.Pass(time.Hour)
 			var ks []string
 			for _, text := range texts {
 				_, k, _ := strings.Cut(text, "/")
@@ -383,12 +384,12 @@ func TestForwardOfAMessageWithoutMetadata(t *testing.T) {
 		inOffice(t, func(o *office) {
 			raw(o)
 			o.relay(nil, twice)
-			pass(time.Minute)
-			if n := depth(o.T, o.dest); n != 4 {
+			rig.Pass(time.Minute)
+			if n := rig.Depth(o.T, o.dest); n != 4 {
 				t.Fatalf("%d messages arrived, want two copies of each", n)
 			}
-			o.work(func(c *setup) { c.Key = byOrder })
-			pass(time.Minute)
+			o.work(func(c *rig.Setup) { c.Key = byOrder })
+			rig.Pass(time.Minute)
 			o.wantOnce("order-1", "order-2")
 		})
 	})
@@ -396,7 +397,7 @@ func TestForwardOfAMessageWithoutMetadata(t *testing.T) {
 		inOffice(t, func(o *office) {
 			raw(o)
 			o.relay(nil)
-			pass(time.Minute)
+			rig.Pass(time.Minute)
 			got := o.arrived()
 			slices.SortFunc(got, func(a, b *broker.Message) int { return strings.Compare(string(a.Body), string(b.Body)) })
 			if len(got) != 2 || got[0].Meta != nil || got[1].Meta == nil || got[1].Meta.Key != "" || got[1].Meta.ID != "" {
@@ -408,10 +409,10 @@ func TestForwardOfAMessageWithoutMetadata(t *testing.T) {
 		inOffice(t, func(o *office) {
 			raw(o)
 			o.put("own")
-			o.relay(func(c *setup) { c.Key = byOrder }, twice)
-			pass(time.Minute)
+			o.relay(func(c *rig.Setup) { c.Key = byOrder }, twice)
+			rig.Pass(time.Minute)
 			o.work(nil)
-			pass(time.Minute)
+			rig.Pass(time.Minute)
 			o.wantOnce("order-1", "order-2", "own")
 		})
 	})
@@ -427,14 +428,14 @@ func TestForwardOfBadMetadata(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := o.relay(nil)
-		pass(90 * time.Minute)
+		rig.Pass(90 * time.Minute)
 		for _, class := range []string{"class=bad-meta", "class=bad-key"} {
-			if n := o.log.count("level=ERROR", "stays in the queue", class); n != 2 {
+			if n := o.log.Count("level=ERROR", "stays in the queue", class); n != 2 {
 				t.Errorf("%s: the log told %d times, want twice", class, n)
 			}
 		}
-		if r.sends() != 0 || depth(o.T, o.box.Broker) != 2 {
-			t.Errorf("%d sends, %d messages are left", r.sends(), depth(o.T, o.box.Broker))
+		if r.sends() != 0 || rig.Depth(o.T, o.box.Broker) != 2 {
+			t.Errorf("%d sends, %d messages are left", r.sends(), rig.Depth(o.T, o.box.Broker))
 		}
 	})
 }
@@ -443,13 +444,13 @@ func TestForwardOfBadMetadata(t *testing.T) {
 func TestForwardBoundsACall(t *testing.T) {
 	inOffice(t, func(o *office) {
 		o.put("a")
-		o.relay(func(c *setup) { c.CallTimeout = 2 * time.Second }, onceqtest.Fault{Op: onceqtest.Send, Kind: onceqtest.Slow, Delay: time.Hour})
+		o.relay(func(c *rig.Setup) { c.CallTimeout = 2 * time.Second }, onceqtest.Fault{Op: onceqtest.Send, Kind: onceqtest.Slow, Delay: time.Hour})
 		o.work(nil)
-		pass(2*time.Second - time.Millisecond)
-		if n := o.box.acked("a") + len(o.box.delays("a")); n != 0 {
+		rig.Pass(2*time.Second - time.Millisecond)
+		if n := o.box.Acked("a") + len(o.box.Delays("a")); n != 0 {
 			t.Error("the call was given up before its time")
 		}
-		pass(2 * time.Second)
+		rig.Pass(2 * time.Second)
 		o.wantOnce("a")
 	})
 }
@@ -460,10 +461,10 @@ func TestForwardWhenThrottled(t *testing.T) {
 		o.put("a", "b", "c")
 		r := o.relay(nil, onceqtest.Fault{Op: onceqtest.Send, N: 1, Times: 2, Kind: onceqtest.Fail, Entries: []int{0, 2}, Err: broker.ErrThrottled})
 		o.work(nil)
-		pass(time.Second)
+		rig.Pass(time.Second)
 		o.wantOnce("a", "b", "c")
-		if r.sends() != 3 || len(o.box.delays("a"))+len(o.box.delays("b"))+len(o.box.delays("c")) != 0 {
-			t.Errorf("%d sends, delays %v %v %v", r.sends(), o.box.delays("a"), o.box.delays("b"), o.box.delays("c"))
+		if r.sends() != 3 || len(o.box.Delays("a"))+len(o.box.Delays("b"))+len(o.box.Delays("c")) != 0 {
+			t.Errorf("%d sends, delays %v %v %v", r.sends(), o.box.Delays("a"), o.box.Delays("b"), o.box.Delays("c"))
 		}
 	})
 }
@@ -471,17 +472,17 @@ func TestForwardWhenThrottled(t *testing.T) {
 // A drain ends what is under way, and hands back the rest.
 func TestForwardDrains(t *testing.T) {
 	inOffice(t, func(o *office) {
-		o.put(numbered("k", 150)...)
-		r := o.relay(func(c *setup) { c.Concurrency = 20 }, onceqtest.Fault{Op: onceqtest.Send, Kind: onceqtest.Slow, Delay: time.Second, Times: -1})
-		pass(1500 * time.Millisecond)
+		o.put(rig.Numbered("k", 150)...)
+		r := o.relay(func(c *rig.Setup) { c.Concurrency = 20 }, onceqtest.Fault{Op: onceqtest.Send, Kind: onceqtest.Slow, Delay: time.Second, Times: -1})
+		rig.Pass(1500 * time.Millisecond)
 		r.end()
-		if n := depth(o.T, o.box.Broker) + depth(o.T, o.dest); n != 150 {
+		if n := rig.Depth(o.T, o.box.Broker) + rig.Depth(o.T, o.dest); n != 150 {
 			t.Errorf("%d messages are in the two queues, want 150", n)
 		}
 		o.relay(nil)
 		o.work(nil)
-		pass(time.Minute)
-		o.wantOnce(numbered("k", 150)...)
+		rig.Pass(time.Minute)
+		o.wantOnce(rig.Numbered("k", 150)...)
 	})
 }
 
@@ -489,12 +490,12 @@ func TestForwardDrains(t *testing.T) {
 func TestForwardInABatchOfDeliveries(t *testing.T) {
 	inOffice(t, func(o *office) {
 		c := o.config(new(onceqtest.Process))
-		bs, err := c.batches()
+		bs, err := c.Batches()
 		if err != nil {
 			t.Fatal(err)
 		}
 		var ds []onceq.Delivery
-		for _, k := range numbered("k", 10) {
+		for _, k := range rig.Numbered("k", 10) {
 			ds = append(ds, onceq.Delivery{Message: &broker.Message{ID: k, Body: []byte(k), Meta: &broker.Meta{ID: k, Key: k}}})
 		}
 		bs.Process(o.Context(), ds, &onceq.BatchOptions{Concurrency: 3}, func(i int, d onceq.Disposition) {
@@ -503,8 +504,8 @@ func TestForwardInABatchOfDeliveries(t *testing.T) {
 			}
 		})
 		o.work(nil)
-		pass(time.Minute)
-		o.wantOnce(numbered("k", 10)...)
+		rig.Pass(time.Minute)
+		o.wantOnce(rig.Numbered("k", 10)...)
 	})
 }
 
@@ -513,12 +514,12 @@ func TestForwardInARig(t *testing.T) {
 	inOffice(t, func(o *office) {
 		r := onceqtest.New(o.T, onceq.ProcessorConfig{Handler: onceq.Forward(o.dest), Store: onceq.NoStore},
 			&onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue})
-		r.Send(message("a"))
+		r.Send(rig.Message("a"))
 		if got := r.Deliver(); got.Outcome != onceq.OutcomeDone {
 			t.Errorf("%+v", got)
 		}
 		o.work(nil)
-		pass(time.Second)
+		rig.Pass(time.Second)
 		o.wantOnce("a")
 	})
 }
@@ -527,18 +528,18 @@ func TestForwardInARig(t *testing.T) {
 func TestForwardOfAReplayedLetter(t *testing.T) {
 	inOffice(t, func(o *office) {
 		fails := true
-		o.work(func(c *setup) {
+		o.work(func(c *rig.Setup) {
 			done := c.Handler
 			c.Handler = onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				if fails {
-					return onceq.Permanent(errBoom)
+					return onceq.Permanent(rig.ErrBoom)
 				}
 				return done.Handle(ctx, j)
 			})
 		})
 		o.relay(nil)
 		o.put("a")
-		pass(time.Second)
+		rig.Pass(time.Second)
 		fails = false
 		q, err := dlq.New(o.dead, nil)
 		if err != nil {
@@ -547,7 +548,7 @@ func TestForwardOfAReplayedLetter(t *testing.T) {
 		if _, err := q.Replay(o.Context(), dlq.ReplayOptions{To: o.box}); err != nil {
 			t.Fatal(err)
 		}
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 		o.wantOnce("a")
 	})
 }

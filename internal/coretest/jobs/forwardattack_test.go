@@ -1,4 +1,4 @@
-package onceq_test
+package jobs
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -114,8 +115,8 @@ func TestForwardToAWickedDestination(t *testing.T) {
 	for range 25 {
 		inOffice(t, func(o *office) {
 			w := &wicked{Sender: o.dest, until: time.Now().Add(10 * time.Minute), rand: rand.New(rand.NewPCG(rnd.Uint64(), 2)), ways: ways}
-			texts := grouped(4, 8)
-			singles := numbered("k", 30)
+			texts := rig.Grouped(4, 8)
+			singles := rig.Numbered("k", 30)
 			for i, k := range singles { // a FIFO queue takes nothing without a group
 				singles[i] = "of-" + k + "/" + k
 			}
@@ -130,16 +131,16 @@ func TestForwardToAWickedDestination(t *testing.T) {
 						Kind: kinds[rnd.IntN(len(kinds))], Delay: time.Minute,
 					})
 				}
-				return o.relay(func(c *setup) { c.Handler, c.Concurrency = onceq.Forward(w), 1+rnd.IntN(100) }, fs...)
+				return o.relay(func(c *rig.Setup) { c.Handler, c.Concurrency = onceq.Forward(w), 1+rnd.IntN(100) }, fs...)
 			}
 			for range 4 {
 				relay(onceqtest.CrashBefore, onceqtest.CrashAfter, onceqtest.LoseReply, onceqtest.Stall)
-				pass(time.Duration(rnd.IntN(90)) * time.Second)
+				rig.Pass(time.Duration(rnd.IntN(90)) * time.Second)
 			}
 			o.put(texts[16:]...)
-			pass(10 * time.Minute)
+			rig.Pass(10 * time.Minute)
 			relay(onceqtest.LoseReply, onceqtest.Stall) // all others may be dead
-			pass(2 * time.Hour)
+			rig.Pass(2 * time.Hour)
 			o.mu.Lock()
 			defer o.mu.Unlock()
 			for _, text := range slices.Concat(singles, texts) {
@@ -156,7 +157,7 @@ func TestForwardToAWickedDestination(t *testing.T) {
 					o.Errorf("a group was done in the order %v", ks)
 				}
 			}
-			if n := depth(o.T, o.box.Broker); n != 4 {
+			if n := rig.Depth(o.T, o.box.Broker); n != 4 {
 				o.Errorf("%d messages are in the outbox, want the two poisons and what stands behind one", n)
 			}
 		}, []membroker.Preset{membroker.Memory, membroker.SQSFIFO, membroker.PubSub}[rnd.IntN(3)])
@@ -191,19 +192,19 @@ func TestForwardDividesCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inOffice(t, func(o *office) {
 				s := &counting{Sender: o.dest, err: c.err, poison: c.poison}
-				o.put(append(numbered("k", 19), "poison")...)
-				o.relay(func(w *setup) {
+				o.put(append(rig.Numbered("k", 19), "poison")...)
+				o.relay(func(w *rig.Setup) {
 					w.Handler, w.CallTimeout = onceq.Forward(s), time.Second
 					w.Defaults.Backoff = func(int, error) time.Duration { return time.Minute }
 				})
 				o.work(nil)
 				for round := range 6 {
-					pass(30 * time.Second)
+					rig.Pass(30 * time.Second)
 					calls := int(s.calls.Swap(0))
 					if want := []int{1, 1, 1, c.most}; c.most > 0 && round < len(want) && calls != want[round] {
 						t.Errorf("round %d: %d calls, want %d", round, calls, want[round])
 					}
-					pass(31 * time.Second)
+					rig.Pass(31 * time.Second)
 				}
 				if n := s.alone.Load(); c.most == 0 && n > 0 {
 					t.Errorf("%d calls were of one message, although all were throttled", n)

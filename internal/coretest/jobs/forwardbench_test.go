@@ -1,4 +1,4 @@
-package onceq_test
+package jobs
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // sink is a destination in the process, whose calls take a while.
@@ -26,7 +27,7 @@ func (s *sink) Limits() broker.Limits { return s.l }
 
 func (s *sink) Send(_ context.Context, ms []broker.Outgoing) ([]string, error) {
 	if s.takes > 0 {
-		takes(s.takes)
+		rig.Takes(s.takes)
 	}
 	s.calls.Add(1)
 	if s.sent.Add(int64(len(ms))) == s.want {
@@ -40,10 +41,10 @@ func (s *sink) Send(_ context.Context, ms []broker.Outgoing) ([]string, error) {
 func BenchmarkForward(b *testing.B) {
 	box := fullOutbox(b, b.N)
 	to := &sink{l: broker.Limits{SendBatch: 10}, takes: 10 * time.Millisecond, want: int64(b.N), done: make(chan struct{})}
-	w, err := newWorker(setup{
-		onceq.ProcessorConfig{Handler: onceq.Forward(to), Store: onceq.NoStore, Scope: "outbox", Logger: slog.New(slog.DiscardHandler)},
-		onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 1000},
-		box,
+	w, err := rig.NewWorker(rig.Setup{
+		ProcessorConfig: onceq.ProcessorConfig{Handler: onceq.Forward(to), Store: onceq.NoStore, Scope: "outbox", Logger: slog.New(slog.DiscardHandler)},
+		WorkerConfig:    onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 1000},
+		Broker:          box,
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -69,14 +70,14 @@ func BenchmarkBatched(b *testing.B) {
 			box := fullOutbox(b, b.N)
 			var n atomic.Int64
 			over := make(chan struct{})
-			w, err := newWorker(setup{
-				onceq.ProcessorConfig{Handler: h(func(done int) {
+			w, err := rig.NewWorker(rig.Setup{
+				ProcessorConfig: onceq.ProcessorConfig{Handler: h(func(done int) {
 					if n.Add(int64(done)) == int64(b.N) {
 						close(over)
 					}
 				}), Store: onceq.NoStore, Scope: "bench", Defaults: onceq.JobOptions{MaxAttempts: -1}, Logger: slog.New(slog.DiscardHandler)},
-				onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 200},
-				box,
+				WorkerConfig: onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 200},
+				Broker:       box,
 			})
 			if err != nil {
 				b.Fatal(err)

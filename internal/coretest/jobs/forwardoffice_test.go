@@ -1,4 +1,4 @@
-package onceq_test
+package jobs
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -19,11 +20,11 @@ import (
 // office is an outbox, its relays, its destination, and a worker there that keeps a ledger.
 type office struct {
 	*testing.T
-	box  *queue
+	box  *rig.Queue
 	dest *faulty.Broker
 	dead *faulty.Broker // the destination's letters
-	st   *store
-	log  *logged
+	st   *rig.Store
+	log  *rig.Logged
 
 	relays []*relayed
 	stop   context.CancelFunc
@@ -48,8 +49,8 @@ func inOffice(t *testing.T, f func(o *office), presets ...membroker.Preset) {
 	p := append(presets, membroker.Memory)[0]
 	synctest.Test(t, func(t *testing.T) {
 		o := &office{
-			T: t, box: newQueue(t, membroker.Options{Preset: membroker.Memory}), dest: newBroker(t, membroker.Options{Preset: p}),
-			dead: newBroker(t, membroker.Options{Preset: p}), st: newStore(t), log: &logged{},
+			T: t, box: rig.NewQueue(t, membroker.Options{Preset: membroker.Memory}), dest: rig.NewBroker(t, membroker.Options{Preset: p}),
+			dead: rig.NewBroker(t, membroker.Options{Preset: p}), st: rig.NewStore(t), log: &rig.Logged{},
 			effects: make(map[string]int), order: make(map[string][]string),
 		}
 		f(o)
@@ -62,7 +63,7 @@ func inOffice(t *testing.T, f func(o *office), presets ...membroker.Preset) {
 				t.Error(err)
 			}
 		}
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 	})
 }
 
@@ -72,8 +73,8 @@ func (r *relayed) end() {
 }
 
 // config is a relay's, to the destination as the process sees it.
-func (o *office) config(p *onceqtest.Process) setup {
-	return setup{
+func (o *office) config(p *onceqtest.Process) rig.Setup {
+	return rig.Setup{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.Forward(p.Producer(o.dest)), Store: onceq.NoStore, Scope: "outbox",
 			Logger: slog.New(slog.NewTextHandler(o.log, &slog.HandlerOptions{Level: slog.LevelWarn})),
@@ -84,7 +85,7 @@ func (o *office) config(p *onceqtest.Process) setup {
 }
 
 // relay starts a relay whose calls go wrong as the faults say.
-func (o *office) relay(set func(c *setup), faults ...onceqtest.Fault) *relayed {
+func (o *office) relay(set func(c *rig.Setup), faults ...onceqtest.Fault) *relayed {
 	o.Helper()
 	r := &relayed{Process: new(onceqtest.Process), done: make(chan error, 1)}
 	r.At(faults...)
@@ -92,7 +93,7 @@ func (o *office) relay(set func(c *setup), faults ...onceqtest.Fault) *relayed {
 	if set != nil {
 		set(&c)
 	}
-	w, err := newWorker(c)
+	w, err := rig.NewWorker(c)
 	if err != nil {
 		o.Fatal(err)
 	}
@@ -104,9 +105,9 @@ func (o *office) relay(set func(c *setup), faults ...onceqtest.Fault) *relayed {
 }
 
 // work starts the destination's worker.
-func (o *office) work(set func(c *setup)) {
+func (o *office) work(set func(c *rig.Setup)) {
 	o.Helper()
-	c := setup{
+	c := rig.Setup{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Scope: "orders", Store: o.st, Logger: slog.New(slog.DiscardHandler),
 			Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
@@ -123,7 +124,7 @@ func (o *office) work(set func(c *setup)) {
 	if set != nil {
 		set(&c)
 	}
-	w, err := newWorker(c)
+	w, err := rig.NewWorker(c)
 	if err != nil {
 		o.Fatal(err)
 	}
@@ -135,12 +136,12 @@ func (o *office) work(set func(c *setup)) {
 // put puts a message per text into the outbox, as rig.send does.
 func (o *office) put(texts ...string) {
 	o.Helper()
-	(&rig{T: o.T, q: o.box}).send(texts...)
+	(&rig.Rig{T: o.T, Q: o.box}).Send(texts...)
 }
 
 func (o *office) post(ms ...broker.Outgoing) {
 	o.Helper()
-	(&rig{T: o.T, q: o.box}).put(ms...)
+	(&rig.Rig{T: o.T, Q: o.box}).Put(ms...)
 }
 
 // wantOnce checks that each key had its effect once, no other key had one, and nothing is left.
@@ -156,10 +157,10 @@ func (o *office) wantOnce(ks ...string) {
 	if len(o.effects) != len(ks) {
 		o.Errorf("%d keys had effects, want %d: %v", len(o.effects), len(ks), o.effects)
 	}
-	if n := depth(o.T, o.box.Broker); n != 0 {
+	if n := rig.Depth(o.T, o.box.Broker); n != 0 {
 		o.Errorf("%d messages are left in the outbox", n)
 	}
-	if n := depth(o.T, o.dest); n != 0 {
+	if n := rig.Depth(o.T, o.dest); n != 0 {
 		o.Errorf("%d messages are left at the destination", n)
 	}
 }
@@ -177,7 +178,7 @@ func (o *office) wantOrder(group string) {
 // arrived takes what is at the destination.
 func (o *office) arrived() []*broker.Message {
 	o.Helper()
-	return (&rig{T: o.T, dlq: o.dest}).letters()
+	return (&rig.Rig{T: o.T, DLQ: o.dest}).Letters()
 }
 
 // sends is how many calls of Send the relay made.

@@ -1,4 +1,4 @@
-package onceq_test
+package jobs
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 type parcel struct {
@@ -35,28 +36,28 @@ func TestKind(t *testing.T) {
 		defer mu.Unlock()
 		got = append(got, p.Grams)
 		if p.Grams == 3 {
-			return errBoom
+			return rig.ErrBoom
 		}
 		return nil
 	})
-	bubble(t, never(t), func(r *rig) {
-		if err := parcels.Send(r.Context(), r.q.Broker, parcel{"A", 1, nil}, parcel{"B", 3, nil}, parcel{"A", 1, nil}); err != nil {
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		if err := parcels.Send(r.Context(), r.Q.Broker, parcel{"A", 1, nil}, parcel{"B", 3, nil}, parcel{"A", 1, nil}); err != nil {
 			t.Fatal(err)
 		}
-		r.run(time.Minute)
+		r.RunFor(time.Minute)
 		slices.Sort(got)
 		if !slices.Equal(got, []int{1, 3, 3}) {
 			t.Errorf("ran %v", got)
 		}
-		m := r.letter("error")
+		m := r.Letter("error")
 		if m.Meta.Type != "parcel" || m.Meta.Key != "B" || m.Meta.Dead.Attempts != 2 {
 			t.Errorf("the letter is %+v", m.Meta)
 		}
-		rs, err := r.store.Store.Get(r.Context(), []dedupe.Key{{Scope: "test:parcel", Key: "A"}})
+		rs, err := r.Store.Store.Get(r.Context(), []dedupe.Key{{Scope: "test:parcel", Key: "A"}})
 		if err != nil || rs[0] == nil || rs[0].Status != dedupe.Done {
 			t.Errorf("the record is %+v, %v", rs[0], err)
 		}
-	}, steady, with(func(c *setup) { c.Handler, c.Concurrency = &mux, 1 }))
+	}, rig.Steady, rig.With(func(c *rig.Setup) { c.Handler, c.Concurrency = &mux, 1 }))
 }
 
 // A message that was made, and stored, is the same job however often it is sent.
@@ -65,7 +66,7 @@ func TestKindMessageIsOneJob(t *testing.T) {
 	var mux onceq.Mux
 	ran := 0
 	nameless.On(&mux, func(context.Context, *onceq.Job, parcel) error { ran++; return nil })
-	bubble(t, never(t), func(r *rig) {
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
 		m, err := nameless.Message(parcel{"A", 1, nil})
 		if err != nil {
 			t.Fatal(err)
@@ -74,13 +75,13 @@ func TestKindMessageIsOneJob(t *testing.T) {
 			t.Errorf("the message is %+v %+v", m, m.Meta)
 		}
 		for range 3 {
-			r.put(m)
+			r.Put(m)
 		}
-		r.run(time.Minute)
+		r.RunFor(time.Minute)
 		if ran != 1 {
 			t.Errorf("it ran %d times", ran)
 		}
-	}, with(func(c *setup) { c.Handler = &mux }))
+	}, rig.With(func(c *rig.Setup) { c.Handler = &mux }))
 }
 
 func TestKindRefuses(t *testing.T) {
@@ -96,15 +97,15 @@ func TestKindRefuses(t *testing.T) {
 		"a payload without JSON":    {parcels, parcel{"A", 1, func() {}}, "does not encode"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, never(t), func(r *rig) {
+			rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
 				_, one := c.k.Message(c.v)
-				many := c.k.Send(r.Context(), r.q.Broker, c.v)
+				many := c.k.Send(r.Context(), r.Q.Broker, c.v)
 				for _, err := range []error{one, many} {
 					if err == nil || !strings.Contains(err.Error(), c.want) || strings.Count(err.Error(), "onceq: ") != 1 {
 						t.Errorf("the error is %v, want %q, and one prefix", err, c.want)
 					}
 				}
-				r.wantQueue(0)
+				r.WantQueue(0)
 			})
 		})
 	}
@@ -114,7 +115,7 @@ func TestKindRefuses(t *testing.T) {
 	}
 	var mux onceq.Mux
 	parcels.On(&mux, nil)
-	if _, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: &mux, Store: newStore(t), Scope: scope}); err == nil {
+	if _, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: &mux, Store: rig.NewStore(t), Scope: rig.Scope}); err == nil {
 		t.Error("a nil handler is not refused")
 	}
 }
@@ -144,7 +145,7 @@ func TestFill(t *testing.T) {
 // Chain around a Mux keeps the scopes and options of its types.
 func TestChainAroundAMux(t *testing.T) {
 	var mux onceq.Mux
-	mux.On("parcel", returns(errBoom), &onceq.JobOptions{MaxAttempts: 1})
+	mux.On("parcel", rig.Returns(rig.ErrBoom), &onceq.JobOptions{MaxAttempts: 1})
 	var mu sync.Mutex
 	var saw []string
 	outer := func(next onceq.Handler) onceq.Handler {
@@ -155,25 +156,25 @@ func TestChainAroundAMux(t *testing.T) {
 			return next.Handle(ctx, j)
 		})
 	}
-	bubble(t, never(t), func(r *rig) {
-		r.put(onceq.Message("parcel", "a", nil), onceq.Message("unknown", "b", nil))
-		r.run(time.Second)
-		if m := r.letter("error"); m.Meta.Key != "a" {
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		r.Put(onceq.Message("parcel", "a", nil), onceq.Message("unknown", "b", nil))
+		r.RunFor(time.Second)
+		if m := r.Letter("error"); m.Meta.Key != "a" {
 			t.Errorf("the letter is %+v", m.Meta)
 		}
 		if len(saw) < 2 || !slices.Contains(saw, "unknown") {
 			t.Errorf("the middleware saw %q", saw)
 		}
 		for _, k := range []dedupe.Key{{Scope: "test:parcel", Key: "a"}, {Scope: "test:unknown", Key: "b"}} {
-			if rs, err := r.store.Store.Get(r.Context(), []dedupe.Key{k}); err != nil || rs[0] == nil {
+			if rs, err := r.Store.Store.Get(r.Context(), []dedupe.Key{k}); err != nil || rs[0] == nil {
 				t.Errorf("no record of %v: %v", k, err)
 			}
 		}
-	}, with(func(c *setup) { c.Handler, c.Concurrency = onceq.Chain(onceq.Chain(&mux, outer), outer), 1 }))
+	}, rig.With(func(c *rig.Setup) { c.Handler, c.Concurrency = onceq.Chain(onceq.Chain(&mux, outer), outer), 1 }))
 
 	var within onceq.Mux
 	within.On("t", onceq.Chain(&mux, outer), nil)
-	if _, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: &within, Store: newStore(t), Scope: scope}); err == nil {
+	if _, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: &within, Store: rig.NewStore(t), Scope: rig.Scope}); err == nil {
 		t.Error("a chained Mux within a Mux is not refused")
 	}
 }

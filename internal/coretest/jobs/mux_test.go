@@ -1,4 +1,4 @@
-package onceq_test
+package jobs
 
 import (
 	"context"
@@ -12,18 +12,13 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
-func typed(typ, key string) broker.Outgoing {
-	m := message(key)
-	m.Meta.Type = typ
-	return m
-}
-
 // at is what the store keeps for the key in that scope.
-func (r *rig) at(scope, k string) dedupe.Status {
+func at(r *rig.Rig, scope, k string) dedupe.Status {
 	r.Helper()
-	rs, err := r.store.Store.Get(r.Context(), []dedupe.Key{{Scope: scope, Key: k}})
+	rs, err := r.Store.Store.Get(r.Context(), []dedupe.Key{{Scope: scope, Key: k}})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -42,61 +37,61 @@ func TestTypesHaveTheirOwnScopes(t *testing.T) {
 	mux.On("mail", note("mail"), nil)
 	mux.On("pay", note("pay"), nil)
 	mux.On("own", note("own"), &onceq.JobOptions{Scope: "elsewhere"})
-	synctestMux(t, mux, func(r *rig) {
-		r.put(typed("mail", "a"), typed("pay", "a"), typed("own", "a"))
-		r.run(time.Second)
+	rig.SynctestMux(t, mux, func(r *rig.Rig) {
+		r.Put(rig.Typed("mail", "a"), rig.Typed("pay", "a"), rig.Typed("own", "a"))
+		r.RunFor(time.Second)
 		for s, want := range map[string]dedupe.Status{"test:mail": dedupe.Done, "test:pay": dedupe.Done, "elsewhere": dedupe.Done, "test": 0} {
-			if got := r.at(s, "a"); got != want {
+			if got := at(r, s, "a"); got != want {
 				t.Errorf("in scope %q the record is %v, want %v", s, got, want)
 			}
 		}
 		if len(ran) != 3 {
 			t.Errorf("ran %v", ran)
 		}
-	}, with(func(c *setup) { c.Concurrency = 1 }))
+	}, rig.With(func(c *rig.Setup) { c.Concurrency = 1 }))
 }
 
 func TestUnknownTypeIsRetriedAndFoundLater(t *testing.T) {
 	mux := new(onceq.Mux)
-	mux.On("known", returns(nil), nil)
-	synctestMux(t, mux, func(r *rig) {
-		r.put(typed("new", "a"))
-		r.run(2500 * time.Millisecond)
-		if got := r.at("test:new", "a"); got != dedupe.Released {
+	mux.On("known", rig.Returns(nil), nil)
+	rig.SynctestMux(t, mux, func(r *rig.Rig) {
+		r.Put(rig.Typed("new", "a"))
+		r.RunFor(2500 * time.Millisecond)
+		if got := at(r, "test:new", "a"); got != dedupe.Released {
 			t.Errorf("under the type's scope the record is %v, want released", got)
 		}
-		recs, err := r.store.Get(t.Context(), []dedupe.Key{{Scope: "test:new", Key: "a"}})
+		recs, err := r.Store.Get(t.Context(), []dedupe.Key{{Scope: "test:new", Key: "a"}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if rec := recs[0]; rec.ErrClass != onceq.ClassNoHandler || !strings.Contains(rec.LastErr, `"new"`) {
 			t.Errorf("the record is %+v", rec)
 		}
-		r.noLetters()
-		r.wantQueue(1)
+		r.NoLetters()
+		r.WantQueue(1)
 		deployed := new(onceq.Mux)
-		deployed.On("new", returns(nil), nil)
-		r.w = r.worker(func(c *setup) { c.Handler = deployed })
-		r.run(time.Minute)
-		if got := r.at("test:new", "a"); got != dedupe.Done {
+		deployed.On("new", rig.Returns(nil), nil)
+		r.W = r.Worker(func(c *rig.Setup) { c.Handler = deployed })
+		r.RunFor(time.Minute)
+		if got := at(r, "test:new", "a"); got != dedupe.Done {
 			t.Errorf("after the deployment the record is %v", got)
 		}
-		r.wantQueue(0)
-	}, steady)
-	synctestMux(t, mux, func(r *rig) {
-		r.put(typed("new", "a"), typed("", "b"))
-		r.run(time.Minute)
-		for _, m := range r.letters() {
+		r.WantQueue(0)
+	}, rig.Steady)
+	rig.SynctestMux(t, mux, func(r *rig.Rig) {
+		r.Put(rig.Typed("new", "a"), rig.Typed("", "b"))
+		r.RunFor(time.Minute)
+		for _, m := range r.Letters() {
 			if m.Meta.Dead.Class != onceq.ClassNoHandler {
 				t.Errorf("the letter is %+v", m.Meta.Dead)
 			}
 		}
-		r.wantQueue(0)
-	}, steady, most(3))
+		r.WantQueue(0)
+	}, rig.Steady, rig.Most(3))
 }
 
 func TestMuxChecks(t *testing.T) {
-	h := returns(nil)
+	h := rig.Returns(nil)
 	for name, c := range map[string]struct {
 		set  func(m *onceq.Mux)
 		want string
@@ -121,9 +116,9 @@ func TestMuxChecks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := new(onceq.Mux)
 			c.set(m)
-			cfg := config(t)
+			cfg := rig.Config(t)
 			cfg.Handler = m
-			_, err := newWorker(cfg)
+			_, err := rig.NewWorker(cfg)
 			if _, ok := errors.AsType[*onceq.ConfigError](err); !ok || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("New answered %v, want a ConfigError with %q", err, c.want)
 			}
@@ -132,9 +127,9 @@ func TestMuxChecks(t *testing.T) {
 	m := new(onceq.Mux)
 	m.On(strings.Repeat("t", 250), h, nil)
 	m.On("b", h, &onceq.JobOptions{})
-	cfg := config(t)
+	cfg := rig.Config(t)
 	cfg.Handler = m
-	if _, err := newWorker(cfg); err != nil {
+	if _, err := rig.NewWorker(cfg); err != nil {
 		t.Errorf("New answered %v", err)
 	}
 	if got := m.Types(); len(got) != 2 || !slices.IsSorted(got) {
@@ -158,14 +153,14 @@ func TestMiddlewareOrder(t *testing.T) {
 	mux.On("before", h, nil)
 	mux.Use(mw("2"), mw("3"))
 	mux.On("after", onceq.Chain(h, mw("own"), mw("inner")), nil)
-	synctestMux(t, mux, func(r *rig) {
+	rig.SynctestMux(t, mux, func(r *rig.Rig) {
 		for typ, want := range map[string][]string{
 			"before": {"1", "2", "3", "handler"},
 			"after":  {"1", "2", "3", "own", "inner", "handler"},
 		} {
 			order = nil
-			r.put(typed(typ, typ))
-			r.run(time.Second)
+			r.Put(rig.Typed(typ, typ))
+			r.RunFor(time.Second)
 			if !slices.Equal(order, want) {
 				t.Errorf("%q went through %q, want %q", typ, order, want)
 			}
@@ -180,24 +175,24 @@ func TestParkWinsOverTheType(t *testing.T) {
 	}{{dedupe.Rerun, dedupe.Rerun, false}, {dedupe.Rerun, dedupe.Park, true}, {dedupe.Park, dedupe.Rerun, true}} {
 		mux := new(onceq.Mux)
 		mux.On("t", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { panic("boom") }), &onceq.JobOptions{Interrupted: c.typ})
-		synctestMux(t, mux, func(r *rig) {
-			r.put(typed("t", "a"))
-			r.run(500 * time.Millisecond)
-			if got := r.at("test:t", "a") == dedupe.Parked; got != c.parks {
+		rig.SynctestMux(t, mux, func(r *rig.Rig) {
+			r.Put(rig.Typed("t", "a"))
+			r.RunFor(500 * time.Millisecond)
+			if got := at(r, "test:t", "a") == dedupe.Parked; got != c.parks {
 				t.Errorf("%+v: parked %v", c, got)
 			}
-		}, steady, with(func(cfg *setup) { cfg.Defaults.Interrupted = c.defaults }))
+		}, rig.Steady, rig.With(func(cfg *rig.Setup) { cfg.Defaults.Interrupted = c.defaults }))
 	}
 }
 
 func TestKeyMayNameItsScope(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		r.send("a", "b")
-		r.run(time.Second)
-		if r.at("mine", "a") != dedupe.Done || r.at(scope, "b") != dedupe.Done {
-			t.Errorf("records: %v, %v", r.at("mine", "a"), r.at(scope, "b"))
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Send("a", "b")
+		r.RunFor(time.Second)
+		if at(r, "mine", "a") != dedupe.Done || at(r, rig.Scope, "b") != dedupe.Done {
+			t.Errorf("records: %v, %v", at(r, "mine", "a"), at(r, rig.Scope, "b"))
 		}
-	}, with(func(c *setup) {
+	}, rig.With(func(c *rig.Setup) {
 		c.Key = func(m *broker.Message) (dedupe.Key, error) {
 			k := dedupe.Key{Key: string(m.Body)}
 			if k.Key == "a" {
@@ -209,13 +204,13 @@ func TestKeyMayNameItsScope(t *testing.T) {
 }
 
 func TestDefaultsMayNameTheScope(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		r.send("a")
-		r.run(time.Second)
-		if got := r.at("other", "a"); got != dedupe.Done {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
+		if got := at(r, "other", "a"); got != dedupe.Done {
 			t.Errorf("the record is %v", got)
 		}
-	}, with(func(c *setup) { c.Defaults.Scope = "other" }))
+	}, rig.With(func(c *rig.Setup) { c.Defaults.Scope = "other" }))
 }
 
 func TestJobsOfAType(t *testing.T) {
@@ -227,43 +222,38 @@ func TestJobsOfAType(t *testing.T) {
 		}
 		return nil
 	}), nil)
-	synctestMux(t, mux, func(r *rig) {
-		r.put(typed("t", "a"))
-		r.run(500 * time.Millisecond)
-		rs, err := r.store.Store.Get(r.Context(), []dedupe.Key{{Scope: "test:t", Key: "a"}})
+	rig.SynctestMux(t, mux, func(r *rig.Rig) {
+		r.Put(rig.Typed("t", "a"))
+		r.RunFor(500 * time.Millisecond)
+		rs, err := r.Store.Store.Get(r.Context(), []dedupe.Key{{Scope: "test:t", Key: "a"}})
 		if err != nil || rs[0].Status != dedupe.Done {
 			t.Errorf("%+v, %v", rs[0], err)
 		}
-		if rec := r.seen.ends[0]; rec.Type != "t" || rec.JobID == "" {
+		if rec := r.Seen.Ends[0]; rec.Type != "t" || rec.JobID == "" {
 			t.Errorf("the timing record is %+v", rec)
 		}
-	}, steady)
+	}, rig.Steady)
 }
 
 func TestTimeoutWins(t *testing.T) {
 	mux := new(onceq.Mux)
-	mux.On("t", until(time.Hour), &onceq.JobOptions{Timeout: 20 * time.Second})
-	mux.On("u", until(time.Hour), nil)
-	synctestMux(t, mux, func(r *rig) {
+	mux.On("t", rig.Until(time.Hour), &onceq.JobOptions{Timeout: 20 * time.Second})
+	mux.On("u", rig.Until(time.Hour), nil)
+	rig.SynctestMux(t, mux, func(r *rig.Rig) {
 		for _, c := range []struct {
 			typ     string
 			timeout time.Duration
 			want    time.Duration
 		}{{"t", 5 * time.Second, 5 * time.Second}, {"t", 0, 20 * time.Second}, {"u", 0, 30 * time.Second}} {
-			m := message(c.typ + c.timeout.String())
+			m := rig.Message(c.typ + c.timeout.String())
 			m.Meta.Type, m.Meta.Timeout = c.typ, c.timeout
-			r.put(m)
-			r.run(45 * time.Second)
-			for _, rec := range r.seen.of(m.Meta.Key) {
+			r.Put(m)
+			r.RunFor(45 * time.Second)
+			for _, rec := range r.Seen.Of(m.Meta.Key) {
 				if rec.Outcome != "handed-back" && (rec.Process != c.want || rec.ErrClass != onceq.ClassTimeout) {
 					t.Errorf("%+v ran for %v, class %q", c, rec.Process, rec.ErrClass)
 				}
 			}
 		}
-	}, most(1), with(func(c *setup) { c.Defaults.Timeout = 30 * time.Second }))
-}
-
-func synctestMux(t *testing.T, m *onceq.Mux, f func(r *rig), options ...option) {
-	t.Helper()
-	bubble(t, nil, f, append([]option{func(r *rig) { r.cfg.Handler = m }}, options...)...)
+	}, rig.Most(1), rig.With(func(c *rig.Setup) { c.Defaults.Timeout = 30 * time.Second }))
 }

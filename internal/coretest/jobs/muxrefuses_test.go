@@ -1,4 +1,4 @@
-package onceq_test
+package jobs
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // TestRefusedSetups: a setup that would lose or repeat jobs in silence is refused when the worker
@@ -26,50 +27,50 @@ func TestRefusedSetups(t *testing.T) {
 	}
 	mux := func(set func(m *onceq.Mux)) *onceq.Mux {
 		m := new(onceq.Mux)
-		m.On("a", returns(nil), nil)
+		m.On("a", rig.Returns(nil), nil)
 		set(m)
 		return m
 	}
 	for _, c := range []struct {
 		name, field string
-		set         func(c *setup)
+		set         func(c *rig.Setup)
 	}{
-		{"the queue as its own dead-letter queue", "WorkerConfig.DeadLetter", func(c *setup) { c.DeadLetter = q }},
-		{"Park without a store", "ProcessorConfig.Defaults.Interrupted", func(c *setup) {
+		{"the queue as its own dead-letter queue", "WorkerConfig.DeadLetter", func(c *rig.Setup) { c.DeadLetter = q }},
+		{"Park without a store", "ProcessorConfig.Defaults.Interrupted", func(c *rig.Setup) {
 			c.Store, c.Defaults.Interrupted = onceq.NoStore, dedupe.Park
 		}},
-		{"Park without a store, by type", "Mux.On", func(c *setup) {
+		{"Park without a store, by type", "Mux.On", func(c *rig.Setup) {
 			c.Store = onceq.NoStore
-			c.Handler = mux(func(m *onceq.Mux) { m.On("b", returns(nil), &onceq.JobOptions{Interrupted: dedupe.Park}) })
+			c.Handler = mux(func(m *onceq.Mux) { m.On("b", rig.Returns(nil), &onceq.JobOptions{Interrupted: dedupe.Park}) })
 		}},
-		{"a Mux in a Mux", "Mux.On", func(c *setup) { c.Handler = mux(func(m *onceq.Mux) { m.On("b", new(onceq.Mux), nil) }) }},
-		{"a nil middleware", "Mux.Use", func(c *setup) { c.Handler = mux(func(m *onceq.Mux) { m.Use(nil) }) }},
-		{"a middleware that makes nil", "Mux.Use", func(c *setup) {
+		{"a Mux in a Mux", "Mux.On", func(c *rig.Setup) { c.Handler = mux(func(m *onceq.Mux) { m.On("b", new(onceq.Mux), nil) }) }},
+		{"a nil middleware", "Mux.Use", func(c *rig.Setup) { c.Handler = mux(func(m *onceq.Mux) { m.Use(nil) }) }},
+		{"a middleware that makes nil", "Mux.Use", func(c *rig.Setup) {
 			c.Handler = mux(func(m *onceq.Mux) { m.Use(func(onceq.Handler) onceq.Handler { return nil }) })
 		}},
-		{"a nil middleware in a chain", "Chain", func(c *setup) { c.Handler = onceq.Chain(returns(nil), nil) }},
-		{"a nil middleware around a Mux", "Chain", func(c *setup) { c.Handler = onceq.Chain(mux(func(*onceq.Mux) {}), nil) }},
-		{"a chain around a nil middleware", "Chain", func(c *setup) {
-			c.Handler = onceq.Chain(onceq.Chain(returns(nil), nil), func(h onceq.Handler) onceq.Handler { return h })
+		{"a nil middleware in a chain", "Chain", func(c *rig.Setup) { c.Handler = onceq.Chain(rig.Returns(nil), nil) }},
+		{"a nil middleware around a Mux", "Chain", func(c *rig.Setup) { c.Handler = onceq.Chain(mux(func(*onceq.Mux) {}), nil) }},
+		{"a chain around a nil middleware", "Chain", func(c *rig.Setup) {
+			c.Handler = onceq.Chain(onceq.Chain(rig.Returns(nil), nil), func(h onceq.Handler) onceq.Handler { return h })
 		}},
-		{"a nil middleware in a chain, by type", "Mux.On", func(c *setup) {
-			c.Handler = mux(func(m *onceq.Mux) { m.On("b", onceq.Chain(returns(nil), nil), nil) })
+		{"a nil middleware in a chain, by type", "Mux.On", func(c *rig.Setup) {
+			c.Handler = mux(func(m *onceq.Mux) { m.On("b", onceq.Chain(rig.Returns(nil), nil), nil) })
 		}},
-		{"a timeout without a unit", "ProcessorConfig.Defaults.Timeout", func(c *setup) { c.Defaults.Timeout = 5 }},
-		{"holding groups that the broker does not order", "WorkerConfig.HoldGroup", func(c *setup) {
+		{"a timeout without a unit", "ProcessorConfig.Defaults.Timeout", func(c *rig.Setup) { c.Defaults.Timeout = 5 }},
+		{"holding groups that the broker does not order", "WorkerConfig.HoldGroup", func(c *rig.Setup) {
 			c.HoldGroup = true
 			c.Broker, _ = membroker.New(&membroker.Options{Preset: membroker.SQSStandard})
 		}},
-		{"an absurd prefetch", "WorkerConfig.Prefetch", func(c *setup) { c.Prefetch = 1e9 }},
+		{"an absurd prefetch", "WorkerConfig.Prefetch", func(c *rig.Setup) { c.Prefetch = 1e9 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			config := setup{
-				ProcessorConfig: onceq.ProcessorConfig{Handler: returns(nil), Store: st, Scope: "test"},
+			config := rig.Setup{
+				ProcessorConfig: onceq.ProcessorConfig{Handler: rig.Returns(nil), Store: st, Scope: "test"},
 				WorkerConfig:    onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue},
 				Broker:          q,
 			}
 			c.set(&config)
-			_, err := newWorker(config)
+			_, err := rig.NewWorker(config)
 			var bad *onceq.ConfigError
 			if !errors.As(err, &bad) || !strings.HasPrefix(bad.Field, c.field) {
 				t.Errorf("New: %v, want a ConfigError of %s", err, c.field)
@@ -85,13 +86,13 @@ func TestWrappedMuxRefusesJobs(t *testing.T) {
 	mux := new(onceq.Mux)
 	mux.On("a", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { ran++; return nil }), nil)
 	wrapped := onceq.HandlerFunc(mux.Handle)
-	bubble(t, wrapped, func(r *rig) {
-		r.put(typed("a", "k"))
-		r.run(time.Second)
-		if rec := r.record("k"); ran != 0 || rec.Status != dedupe.Released || rec.ErrClass != onceq.ClassConfig {
+	rig.Bubble(t, wrapped, func(r *rig.Rig) {
+		r.Put(rig.Typed("a", "k"))
+		r.RunFor(time.Second)
+		if rec := r.Record("k"); ran != 0 || rec.Status != dedupe.Released || rec.ErrClass != onceq.ClassConfig {
 			t.Errorf("%d runs; the record is %+v", ran, rec)
 		}
-		r.wantQueue(1)
+		r.WantQueue(1)
 	})
 }
 
@@ -99,12 +100,12 @@ func TestWrappedMuxRefusesJobs(t *testing.T) {
 // there.
 func TestLateTypeIsUnknown(t *testing.T) {
 	mux := new(onceq.Mux)
-	mux.On("a", returns(nil), nil)
-	synctestMux(t, mux, func(r *rig) {
-		mux.On("late", never(t), nil)
-		r.put(typed("late", "k"))
-		r.run(time.Second)
-		if got := r.at("test:late", "k"); got != dedupe.Released {
+	mux.On("a", rig.Returns(nil), nil)
+	rig.SynctestMux(t, mux, func(r *rig.Rig) {
+		mux.On("late", rig.Never(t), nil)
+		r.Put(rig.Typed("late", "k"))
+		r.RunFor(time.Second)
+		if got := at(r, "test:late", "k"); got != dedupe.Released {
 			t.Errorf("the record is %v, want released", got)
 		}
 	})
@@ -113,12 +114,12 @@ func TestLateTypeIsUnknown(t *testing.T) {
 // TestUnknownTypesDoNotMeet: two types that nobody knows keep their keys apart.
 func TestUnknownTypesDoNotMeet(t *testing.T) {
 	mux := new(onceq.Mux)
-	mux.On("a", returns(nil), nil)
-	synctestMux(t, mux, func(r *rig) {
-		r.put(typed("new", "k"), typed("newer", "k"))
-		r.run(time.Second)
+	mux.On("a", rig.Returns(nil), nil)
+	rig.SynctestMux(t, mux, func(r *rig.Rig) {
+		r.Put(rig.Typed("new", "k"), rig.Typed("newer", "k"))
+		r.RunFor(time.Second)
 		for _, s := range []string{"test:new", "test:newer"} {
-			if got := r.at(s, "k"); got != dedupe.Released {
+			if got := at(r, s, "k"); got != dedupe.Released {
 				t.Errorf("in scope %q the record is %v, want released", s, got)
 			}
 		}
@@ -135,10 +136,10 @@ func TestRetryAfterOutlivesRetention(t *testing.T) {
 		}
 		return nil
 	}
-	bubble(t, h, func(r *rig) {
-		r.send("k")
-		r.run(5 * time.Minute)
-		r.wantOutcomes("k", "retried", "done")
-		r.noLetters()
-	}, with(func(c *setup) { c.Retention = time.Minute }))
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		r.Send("k")
+		r.RunFor(5 * time.Minute)
+		r.WantOutcomes("k", "retried", "done")
+		r.NoLetters()
+	}, rig.With(func(c *rig.Setup) { c.Retention = time.Minute }))
 }

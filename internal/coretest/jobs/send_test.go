@@ -1,4 +1,4 @@
-package onceq_test
+package jobs
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -95,38 +96,38 @@ func TestSendWithASharedMeta(t *testing.T) {
 }
 
 func TestSendAgainIsTheSameJob(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 		ms := outgoing(25)
-		r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+		r.Q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			if c.Op == onceqtest.Send && c.N <= 2 {
-				return faulty.Err(errBoom, c.N == 2)
+				return faulty.Err(rig.ErrBoom, c.N == 2)
 			}
 			return nil
 		})
 		for range 2 {
-			if err := onceq.Send(r.Context(), r.q.Broker, ms); err == nil {
+			if err := onceq.Send(r.Context(), r.Q.Broker, ms); err == nil {
 				t.Fatal("the send's error was swallowed")
 			}
 		}
-		if err := onceq.Send(r.Context(), r.q.Broker, ms); err != nil {
+		if err := onceq.Send(r.Context(), r.Q.Broker, ms); err != nil {
 			t.Fatal(err)
 		}
-		r.wantQueue(50)
-		r.run(time.Minute)
-		r.wantQueue(0)
+		r.WantQueue(50)
+		r.RunFor(time.Minute)
+		r.WantQueue(0)
 		for _, m := range ms {
-			if n := r.seen.started(m.Meta.Key); n != 1 {
+			if n := r.Seen.Started(m.Meta.Key); n != 1 {
 				t.Errorf("job %s ran %d times", m.Meta.ID, n)
 			}
 		}
 		one := broker.Outgoing{Body: []byte("one")}
 		for range 2 {
-			if err := onceq.SendOne(r.Context(), r.q.Broker, &one); err != nil {
+			if err := onceq.SendOne(r.Context(), r.Q.Broker, &one); err != nil {
 				t.Fatal(err)
 			}
 		}
-		r.run(time.Minute)
-		if n := r.seen.started(one.Meta.Key); n != 1 {
+		r.RunFor(time.Minute)
+		if n := r.Seen.Started(one.Meta.Key); n != 1 {
 			t.Errorf("the job ran %d times", n)
 		}
 	})
@@ -158,7 +159,7 @@ func TestSendAnswersByPosition(t *testing.T) {
 			errs[3] = broker.ErrTooLarge
 			return broker.Batch(errs)
 		case 2:
-			return errBoom
+			return rig.ErrBoom
 		}
 		return nil
 	}}
@@ -172,7 +173,7 @@ func TestSendAnswersByPosition(t *testing.T) {
 		case i == 3:
 			want = broker.ErrTooLarge
 		case i >= 10 && i < 20:
-			want = errBoom
+			want = rig.ErrBoom
 		}
 		if got := broker.ErrAt(err, i); !errors.Is(got, want) || (want == nil) != (got == nil) {
 			t.Errorf("entry %d: %v, want %v", i, got, want)
@@ -233,7 +234,7 @@ func TestSendEndsWithItsContext(t *testing.T) {
 
 // Each of these messages fits, but not all of them into one request.
 func TestSendOfMuchTogether(t *testing.T) {
-	q := newBroker(t, membroker.Options{Preset: membroker.SQSStandard})
+	q := rig.NewBroker(t, membroker.Options{Preset: membroker.SQSStandard})
 	ms := outgoing(20)
 	for i := range ms {
 		ms[i].Body = make([]byte, 300_000)
@@ -245,7 +246,7 @@ func TestSendOfMuchTogether(t *testing.T) {
 			t.Errorf("entry %d: %v", i, e)
 		}
 	}
-	if n := depth(t, q); n != 19 {
+	if n := rig.Depth(t, q); n != 19 {
 		t.Errorf("%d messages are in the queue, want 19", n)
 	}
 }
@@ -305,7 +306,7 @@ func TestSendKeepsTheOrderOfGroups(t *testing.T) {
 		"refused": { // 4 has overtaken 1, and 6 is not sent
 			send: func(call, i int, body string) error {
 				if body == "1" {
-					return errBoom
+					return rig.ErrBoom
 				}
 				return nil
 			},
@@ -335,7 +336,7 @@ func TestSendKeepsTheOrderOfGroups(t *testing.T) {
 					return broker.ErrThrottled
 				}
 				if body == "1" {
-					return errBoom
+					return rig.ErrBoom
 				}
 				return nil
 			},

@@ -1,4 +1,4 @@
-package onceq_test
+package jobs
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 type bill struct{ ID, Cents int }
@@ -17,23 +18,23 @@ type bill struct{ ID, Cents int }
 func TestJSON(t *testing.T) {
 	var got bill
 	h := onceq.JSON(func(_ context.Context, _ *onceq.Job, b bill) error { got = b; return nil })
-	bubble(t, h.Handle, func(r *rig) {
-		m := message("a")
+	rig.Bubble(t, h.Handle, func(r *rig.Rig) {
+		m := rig.Message("a")
 		m.Body = []byte(`{"ID":7,"Cents":995}`)
-		r.put(m)
-		r.run(time.Second)
-		if r.wantStatus("a", dedupe.Done); got != (bill{7, 995}) {
+		r.Put(m)
+		r.RunFor(time.Second)
+		if r.WantStatus("a", dedupe.Done); got != (bill{7, 995}) {
 			t.Errorf("decoded %+v", got)
 		}
 	})
 	for _, body := range []string{"", "{", `{"ID":"seven"}`, "\xff", "{} {}"} {
-		bubble(t, h.Handle, func(r *rig) {
-			m := message("a")
+		rig.Bubble(t, h.Handle, func(r *rig.Rig) {
+			m := rig.Message("a")
 			m.Body = []byte(body)
-			r.put(m)
-			r.run(time.Second)
-			d := r.letter(onceq.ClassDecode).Meta.Dead
-			if r.wantStatus("a", dedupe.Failed); d.Attempts != 1 || !strings.Contains(d.LastErr, "onceq_test.bill") {
+			r.Put(m)
+			r.RunFor(time.Second)
+			d := r.Letter(onceq.ClassDecode).Meta.Dead
+			if r.WantStatus("a", dedupe.Failed); d.Attempts != 1 || !strings.Contains(d.LastErr, "jobs.bill") {
 				t.Errorf("the letter of %q is %+v", body, d)
 			}
 		})
@@ -44,43 +45,43 @@ func TestJSONResult(t *testing.T) {
 	double := onceq.JSONResult(func(_ context.Context, _ *onceq.Job, n int) (float64, error) {
 		switch n {
 		case 0:
-			return 0, errBoom
+			return 0, rig.ErrBoom
 		case 1:
 			return math.NaN(), nil // which JSON cannot tell
 		}
 		return float64(2 * n), nil
 	})
-	bubble(t, double.Handle, func(r *rig) {
+	rig.Bubble(t, double.Handle, func(r *rig.Rig) {
 		for _, k := range []string{"21", "0", "1", "x"} {
-			r.send(k)
+			r.Send(k)
 		}
-		r.run(500 * time.Millisecond)
-		v, st, err := onceq.Result[float64](r.Context(), r.store, key("21"))
+		r.RunFor(500 * time.Millisecond)
+		v, st, err := onceq.Result[float64](r.Context(), r.Store, rig.Key("21"))
 		if v != 42 || st != dedupe.Done || err != nil {
 			t.Errorf("the result is %v, %v, %v", v, st, err)
 		}
-		if _, st, err := onceq.Result[float64](r.Context(), r.store, key("0")); st != dedupe.Released || err != nil {
+		if _, st, err := onceq.Result[float64](r.Context(), r.Store, rig.Key("0")); st != dedupe.Released || err != nil {
 			t.Errorf("of a job that failed: %v, %v", st, err)
 		}
 		classes := make(map[string]string)
-		for _, m := range r.letters() {
+		for _, m := range r.Letters() {
 			classes[m.Meta.Key] = m.Meta.Dead.Class
 		}
 		if len(classes) != 2 || classes["1"] != onceq.ClassResult || classes["x"] != onceq.ClassDecode {
 			t.Errorf("the letters' classes are %v", classes)
 		}
-		if _, _, err := onceq.Result[[]string](r.Context(), r.store, key("21")); err == nil || !strings.Contains(err.Error(), "does not decode") {
+		if _, _, err := onceq.Result[[]string](r.Context(), r.Store, rig.Key("21")); err == nil || !strings.Contains(err.Error(), "does not decode") {
 			t.Errorf("decoding into another type answered %v", err)
 		}
-	}, steady)
+	}, rig.Steady)
 	big := onceq.JSONResult(func(context.Context, *onceq.Job, int) (string, error) { return strings.Repeat("x", 2000), nil })
-	bubble(t, big.Handle, func(r *rig) {
-		r.send("1")
-		r.run(time.Second)
-		r.letter(onceq.ClassResult)
-		r.wantStatus("1", dedupe.Failed)
-	}, func(r *rig) {
-		r.store.limits = func(l dedupe.Limits) dedupe.Limits { l.MaxResult = 1000; return l }
+	rig.Bubble(t, big.Handle, func(r *rig.Rig) {
+		r.Send("1")
+		r.RunFor(time.Second)
+		r.Letter(onceq.ClassResult)
+		r.WantStatus("1", dedupe.Failed)
+	}, func(r *rig.Rig) {
+		r.Store.ChangeLimits = func(l dedupe.Limits) dedupe.Limits { l.MaxResult = 1000; return l }
 	})
 }
 
@@ -101,14 +102,14 @@ func TestResultOf(t *testing.T) {
 		st   dedupe.Status
 		want string // of the error
 	}{
-		{"no record", odd{rs: []*dedupe.Record{nil}}, key("a"), 0, ""},
-		{"done without a result", odd{rs: []*dedupe.Record{{Status: dedupe.Done}}}, key("a"), dedupe.Done, ""},
-		{"an unreadable one", odd{rs: []*dedupe.Record{{Status: dedupe.Done, Result: []byte("{")}}}, key("a"), dedupe.Done, "does not decode"},
-		{"failed", odd{rs: []*dedupe.Record{{Status: dedupe.Failed, Result: []byte("1")}}}, key("a"), dedupe.Failed, ""},
-		{"an error", odd{err: errBoom}, key("a"), 0, "boom"},
-		{"too few", odd{}, key("a"), 0, "0 of 1"},
-		{"bad key", odd{}, key(""), 0, "bad key"},
-		{"no store", onceq.NoStore, key("a"), 0, onceq.ErrNoStore.Error()},
+		{"no record", odd{rs: []*dedupe.Record{nil}}, rig.Key("a"), 0, ""},
+		{"done without a result", odd{rs: []*dedupe.Record{{Status: dedupe.Done}}}, rig.Key("a"), dedupe.Done, ""},
+		{"an unreadable one", odd{rs: []*dedupe.Record{{Status: dedupe.Done, Result: []byte("{")}}}, rig.Key("a"), dedupe.Done, "does not decode"},
+		{"failed", odd{rs: []*dedupe.Record{{Status: dedupe.Failed, Result: []byte("1")}}}, rig.Key("a"), dedupe.Failed, ""},
+		{"an error", odd{err: rig.ErrBoom}, rig.Key("a"), 0, "boom"},
+		{"too few", odd{}, rig.Key("a"), 0, "0 of 1"},
+		{"bad key", odd{}, rig.Key(""), 0, "bad key"},
+		{"no store", onceq.NoStore, rig.Key("a"), 0, onceq.ErrNoStore.Error()},
 	} {
 		v, st, err := onceq.Result[int](t.Context(), c.s, c.k)
 		if v != 0 || st != c.st || (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -153,21 +154,21 @@ func TestEffectKeyGolden(t *testing.T) {
 // The key is the same in every attempt, and in a replay.
 func TestEffectKeyOverAttemptsAndReplays(t *testing.T) {
 	keys := make(map[string]int)
-	bubble(t, func(_ context.Context, j *onceq.Job) error {
+	rig.Bubble(t, func(_ context.Context, j *onceq.Job) error {
 		keys[j.EffectKey("charge")]++
 		if j.EffectKey("charge") == j.EffectKey("mail") || j.EffectKey("") != onceq.EffectKey(j.Key(), "") {
 			t.Error("the effects' keys do not differ by step")
 		}
-		return errBoom
-	}, func(r *rig) {
-		r.send("a")
-		r.run(time.Minute)
-		m := r.letter(onceq.ClassError)
+		return rig.ErrBoom
+	}, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Minute)
+		m := r.Letter(onceq.ClassError)
 		m.Meta.Dead.Attempts = 0
-		r.replay(m)
-		r.run(time.Minute)
-		if len(keys) != 1 || keys[onceq.EffectKey(key("a"), "charge")] != 6 {
+		r.Replay(m)
+		r.RunFor(time.Minute)
+		if len(keys) != 1 || keys[onceq.EffectKey(rig.Key("a"), "charge")] != 6 {
 			t.Errorf("the keys are %v", keys)
 		}
-	}, most(3), steady, with(func(c *setup) { c.Concurrency = 1 }))
+	}, rig.Most(3), rig.Steady, rig.With(func(c *rig.Setup) { c.Concurrency = 1 }))
 }

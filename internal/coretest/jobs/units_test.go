@@ -1,4 +1,4 @@
-package onceq_test
+package jobs
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 const asksUnit = "is its unit missing?"
@@ -22,18 +23,18 @@ func TestRetryAfterWithoutUnit(t *testing.T) {
 			if j.Attempt == 3 {
 				return nil
 			}
-			return onceq.RetryAfter(after, errBoom)
+			return onceq.RetryAfter(after, rig.ErrBoom)
 		}
-		bubble(t, h, func(r *rig) {
-			r.send("a", "b")
-			r.run(time.Minute)
-			if n := r.log.count("level=WARN", asksUnit); n != lines {
+		rig.Bubble(t, h, func(r *rig.Rig) {
+			r.Send("a", "b")
+			r.RunFor(time.Minute)
+			if n := r.Logged.Count("level=WARN", asksUnit); n != lines {
 				t.Errorf("RetryAfter(%d): %d lines ask for the unit, want %d", after, n, lines)
 			}
-			if n := r.log.count("level=WARN", "onceq: RetryAfter: "+after.String()+" is below 1ms", "job="); n != lines {
-				t.Errorf("RetryAfter(%d): %d lines name it, want %d:\n%s", after, n, lines, &r.log.buf)
+			if n := r.Logged.Count("level=WARN", "onceq: RetryAfter: "+after.String()+" is below 1ms", "job="); n != lines {
+				t.Errorf("RetryAfter(%d): %d lines name it, want %d:\n%s", after, n, lines, &r.Logged.Buf)
 			}
-			if n := r.log.count("outcome=done"); n != 2 {
+			if n := r.Logged.Count("outcome=done"); n != 2 {
 				t.Errorf("RetryAfter(%d): %d jobs are done, want 2", after, n)
 			}
 		})
@@ -42,20 +43,20 @@ func TestRetryAfterWithoutUnit(t *testing.T) {
 
 // All queues of a Processor have one line together, because they have one code.
 func TestRetryAfterWithoutUnitIsToldOnce(t *testing.T) {
-	h := func(context.Context, *onceq.Job) error { return onceq.RetryAfter(30, errBoom) }
-	bubble(t, h, func(r *rig) {
-		p, err := onceq.NewProcessor(r.cfg.ProcessorConfig)
+	h := func(context.Context, *onceq.Job) error { return onceq.RetryAfter(30, rig.ErrBoom) }
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		p, err := onceq.NewProcessor(r.Cfg.ProcessorConfig)
 		if err != nil {
 			r.Fatal(err)
 		}
 		for _, name := range []string{"one", "two"} {
-			b, err := p.Batches(onceq.BatchConfig{DeadLetter: r.dlq, Name: name})
+			b, err := p.Batches(onceq.BatchConfig{DeadLetter: r.DLQ, Name: name})
 			if err != nil {
 				r.Fatal(err)
 			}
-			b.Process(r.Context(), deliveries(name+"1", name+"2"), nil, func(int, onceq.Disposition) {})
+			b.Process(r.Context(), rig.Deliveries(name+"1", name+"2"), nil, func(int, onceq.Disposition) {})
 		}
-		if n := r.log.count(asksUnit); n != 1 {
+		if n := r.Logged.Count(asksUnit); n != 1 {
 			t.Errorf("%d lines ask for the unit, want 1", n)
 		}
 	})
@@ -63,13 +64,13 @@ func TestRetryAfterWithoutUnitIsToldOnce(t *testing.T) {
 
 // A backoff may be as short, because a part of it is drawn at random.
 func TestShortBackoffIsNotAskedAbout(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error { return errBoom }, func(r *rig) {
-		r.send("a")
-		r.run(time.Minute)
-		if n := r.log.count(asksUnit); n != 0 {
+	rig.Bubble(t, func(context.Context, *onceq.Job) error { return rig.ErrBoom }, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Minute)
+		if n := r.Logged.Count(asksUnit); n != 0 {
 			t.Errorf("%d lines ask for the unit, want none", n)
 		}
-	}, most(3), with(func(c *setup) { c.Defaults.Backoff = func(int, error) time.Duration { return 30 } }))
+	}, rig.Most(3), rig.With(func(c *rig.Setup) { c.Defaults.Backoff = func(int, error) time.Duration { return 30 } }))
 }
 
 func TestBatchOptionsWithoutUnit(t *testing.T) {
@@ -82,24 +83,24 @@ func TestBatchOptionsWithoutUnit(t *testing.T) {
 		{onceq.BatchOptions{MinTime: time.Millisecond, Outage: time.Millisecond}, ""},
 		{onceq.BatchOptions{}, ""},
 	} {
-		bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
-			b, err := r.cfg.batches()
+		rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
+			b, err := r.Cfg.Batches()
 			if err != nil {
 				r.Fatal(err)
 			}
 			var calls sync.WaitGroup
 			for _, key := range []string{"a", "b", "c"} {
-				calls.Go(func() { b.Process(r.Context(), deliveries(key), &c.o, func(int, onceq.Disposition) {}) })
+				calls.Go(func() { b.Process(r.Context(), rig.Deliveries(key), &c.o, func(int, onceq.Disposition) {}) })
 			}
 			calls.Wait()
 			want := 0
 			if c.want != "" {
 				want = 1
 			}
-			if n, named := r.log.count(asksUnit), r.log.count("level=WARN", c.want+asksUnit); n != want || named != want {
+			if n, named := r.Logged.Count(asksUnit), r.Logged.Count("level=WARN", c.want+asksUnit); n != want || named != want {
 				t.Errorf("%+v: %d lines ask for the unit, and %d of them name it; want %d", c.o, n, named, want)
 			}
-			if n := r.log.count("outcome=done"); n != 3 {
+			if n := r.Logged.Count("outcome=done"); n != 3 {
 				t.Errorf("%+v: %d jobs are done, want 3", c.o, n)
 			}
 		})

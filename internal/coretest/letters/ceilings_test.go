@@ -1,4 +1,4 @@
-package onceq_test
+package letters
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // A message may lower the operator's limits. It may raise them, but not above the ceilings.
@@ -33,16 +34,16 @@ func TestMetaRaisesAttemptsToTheCeiling(t *testing.T) {
 		{"a type under the default's ceiling", 3, 8, -1, 6, 0, 8},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := onceq.HandlerFunc(returns(errBoom))
-			bubble(t, returns(errBoom), func(r *rig) {
-				m := message("a")
+			h := onceq.HandlerFunc(rig.Returns(rig.ErrBoom))
+			rig.Bubble(t, rig.Returns(rig.ErrBoom), func(r *rig.Rig) {
+				m := rig.Message("a")
 				m.Meta.Type, m.Meta.MaxAttempts = "t", c.asks
-				r.put(m)
-				r.run(time.Hour)
-				if n := r.seen.started("a"); n != c.want {
+				r.Put(m)
+				r.RunFor(time.Hour)
+				if n := r.Seen.Started("a"); n != c.want {
 					t.Errorf("%d attempts, want %d", n, c.want)
 				}
-			}, steady, with(func(cfg *setup) {
+			}, rig.Steady, rig.With(func(cfg *rig.Setup) {
 				cfg.Defaults.MaxAttempts, cfg.Defaults.MostAttempts = c.worker, c.ceiling
 				if c.typeAttempts != 0 {
 					var mux onceq.Mux
@@ -53,15 +54,15 @@ func TestMetaRaisesAttemptsToTheCeiling(t *testing.T) {
 		})
 	}
 	for _, o := range []onceq.JobOptions{{MaxAttempts: -1}, {MaxAttempts: 3, MostAttempts: -1}} {
-		bubble(t, returns(errBoom), func(r *rig) {
-			m := message("a")
+		rig.Bubble(t, rig.Returns(rig.ErrBoom), func(r *rig.Rig) {
+			m := rig.Message("a")
 			m.Meta.MaxAttempts = -1
-			r.put(m)
-			r.run(10 * time.Minute)
-			if n := r.seen.started("a"); n < 500 {
+			r.Put(m)
+			r.RunFor(10 * time.Minute)
+			if n := r.Seen.Started("a"); n < 500 {
 				t.Errorf("%d attempts under %+v", n, o)
 			}
-		}, with(func(c *setup) { c.Defaults.MaxAttempts, c.Defaults.MostAttempts = o.MaxAttempts, o.MostAttempts }), steady)
+		}, rig.With(func(c *rig.Setup) { c.Defaults.MaxAttempts, c.Defaults.MostAttempts = o.MaxAttempts, o.MostAttempts }), rig.Steady)
 	}
 }
 
@@ -90,15 +91,15 @@ func TestMetaRaisesTheTimeoutToTheCeiling(t *testing.T) {
 				}
 				return nil
 			}
-			bubble(t, h, func(r *rig) {
-				m := message("a")
+			rig.Bubble(t, h, func(r *rig.Rig) {
+				m := rig.Message("a")
 				m.Meta.Timeout = c.asks
-				r.put(m)
-				r.run(time.Second)
-				if n := r.seen.started("a"); n != 1 {
+				r.Put(m)
+				r.RunFor(time.Second)
+				if n := r.Seen.Started("a"); n != 1 {
 					t.Errorf("%d runs", n)
 				}
-			}, with(func(cfg *setup) { cfg.Defaults.Timeout, cfg.Defaults.MostTimeout = c.worker, c.ceiling }))
+			}, rig.With(func(cfg *rig.Setup) { cfg.Defaults.Timeout, cfg.Defaults.MostTimeout = c.worker, c.ceiling }))
 		})
 	}
 }
@@ -107,35 +108,35 @@ func TestMetaRaisesTheTimeoutToTheCeiling(t *testing.T) {
 // group for ever.
 func TestTooEarly(t *testing.T) {
 	year9999 := time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
-	var d down
-	d.mended = true
-	bubble(t, d.handle, func(r *rig) {
-		m := message("a")
+	var d rig.Down
+	d.Mended = true
+	rig.Bubble(t, d.Handle, func(r *rig.Rig) {
+		m := rig.Message("a")
 		m.Group, m.Meta.NotBefore = "g", year9999
-		r.put(m)
-		r.send("g/b")
-		r.run(time.Minute)
-		l := r.letter(onceq.ClassTooEarly)
+		r.Put(m)
+		r.Send("g/b")
+		r.RunFor(time.Minute)
+		l := r.Letter(onceq.ClassTooEarly)
 		if l.Meta.Dead.Fence != 0 || l.Meta.Key != "a" {
 			t.Errorf("the letter is %+v", l.Meta)
 		}
-		r.wantOutcomes("a", onceq.ClassTooEarly)
-		if !slices.Equal(d.ran, []string{"b"}) {
-			t.Errorf("ran %q", d.ran)
+		r.WantOutcomes("a", onceq.ClassTooEarly)
+		if !slices.Equal(d.Ran, []string{"b"}) {
+			t.Errorf("ran %q", d.Ran)
 		}
 		// Its replay is refused again while it is too early, and may be edited.
-		r.replay(l)
-		r.run(time.Minute)
-		l = r.letter(onceq.ClassTooEarly)
-		if _, err := r.dlq.Send(r.Context(), []broker.Outgoing{{Body: l.Body, Meta: l.Meta, Group: "g"}}); err != nil {
+		r.Replay(l)
+		r.RunFor(time.Minute)
+		l = r.Letter(onceq.ClassTooEarly)
+		if _, err := r.DLQ.Send(r.Context(), []broker.Outgoing{{Body: l.Body, Meta: l.Meta, Group: "g"}}); err != nil {
 			t.Fatal(err)
 		}
-		r.replayAll(nil, func(o *broker.Outgoing) error { o.Meta.NotBefore = time.Time{}; return nil })
-		r.run(time.Minute)
-		if !slices.Equal(d.ran, []string{"b", "a"}) {
-			t.Errorf("ran %q", d.ran)
+		replayAll(r, nil, func(o *broker.Outgoing) error { o.Meta.NotBefore = time.Time{}; return nil })
+		r.RunFor(time.Minute)
+		if !slices.Equal(d.Ran, []string{"b", "a"}) {
+			t.Errorf("ran %q", d.Ran)
 		}
-	}, preset(membroker.SQSFIFO))
+	}, rig.Preset(membroker.SQSFIFO))
 }
 
 func TestMostNotBefore(t *testing.T) {
@@ -157,31 +158,31 @@ func TestMostNotBefore(t *testing.T) {
 		{"no key", time.Hour, 0, 2 * time.Hour, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, never(t), func(r *rig) {
-				m := message("a")
+			rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+				m := rig.Message("a")
 				m.Meta.Type, m.Meta.NotBefore = "t", time.Now().Add(c.ahead)
 				if c.none {
 					m.Meta.Key = ""
 				}
-				r.putRaw(m)
-				r.run(time.Second)
+				r.PutRaw(m)
+				r.RunFor(time.Second)
 				switch {
 				case !c.refused:
-					r.noLetters()
+					r.NoLetters()
 				case c.none:
-					r.noLetters()
-					r.wantOutcomes("", "kept")
+					r.NoLetters()
+					r.WantOutcomes("", "kept")
 				default:
-					r.letter(onceq.ClassTooEarly)
+					r.Letter(onceq.ClassTooEarly)
 				}
-			}, with(func(cfg *setup) {
+			}, rig.With(func(cfg *rig.Setup) {
 				cfg.Defaults.MostNotBefore = c.most
 				if c.name == "a short retention" {
 					cfg.Retention = time.Hour
 				}
 				if c.ofType != 0 {
 					var mux onceq.Mux
-					mux.On("t", onceq.HandlerFunc(never(t)), &onceq.JobOptions{MostNotBefore: c.ofType})
+					mux.On("t", onceq.HandlerFunc(rig.Never(t)), &onceq.JobOptions{MostNotBefore: c.ofType})
 					cfg.Handler = &mux
 				}
 			}))
@@ -190,32 +191,32 @@ func TestMostNotBefore(t *testing.T) {
 }
 
 func TestBadCeilings(t *testing.T) {
-	ofType := func(o onceq.JobOptions) func(c *setup) {
-		return func(c *setup) {
+	ofType := func(o onceq.JobOptions) func(c *rig.Setup) {
+		return func(c *rig.Setup) {
 			var mux onceq.Mux
-			mux.On("t", onceq.HandlerFunc(returns(nil)), &o)
+			mux.On("t", onceq.HandlerFunc(rig.Returns(nil)), &o)
 			c.Handler = &mux
 			c.Defaults.MostAttempts, c.Defaults.MostTimeout = 20, time.Hour
 		}
 	}
 	for _, c := range []struct {
 		field, reason string
-		set           func(c *setup)
+		set           func(c *rig.Setup)
 	}{
-		{"ProcessorConfig.Defaults.MostAttempts", "5 is below MaxAttempts, 10", func(c *setup) { c.Defaults.MostAttempts = 5 }},
-		{"ProcessorConfig.Defaults.MostAttempts", "5 is below MaxAttempts, -1", func(c *setup) { c.Defaults.MaxAttempts, c.Defaults.MostAttempts = -1, 5 }},
-		{"ProcessorConfig.Defaults.MostTimeout", "1m0s is below Timeout, 1h0m0s", func(c *setup) { c.Defaults.Timeout, c.Defaults.MostTimeout = time.Hour, time.Minute }},
-		{"ProcessorConfig.Defaults.MostTimeout", "unit", func(c *setup) { c.Defaults.MostTimeout = 30 }},
+		{"ProcessorConfig.Defaults.MostAttempts", "5 is below MaxAttempts, 10", func(c *rig.Setup) { c.Defaults.MostAttempts = 5 }},
+		{"ProcessorConfig.Defaults.MostAttempts", "5 is below MaxAttempts, -1", func(c *rig.Setup) { c.Defaults.MaxAttempts, c.Defaults.MostAttempts = -1, 5 }},
+		{"ProcessorConfig.Defaults.MostTimeout", "1m0s is below Timeout, 1h0m0s", func(c *rig.Setup) { c.Defaults.Timeout, c.Defaults.MostTimeout = time.Hour, time.Minute }},
+		{"ProcessorConfig.Defaults.MostTimeout", "unit", func(c *rig.Setup) { c.Defaults.MostTimeout = 30 }},
 		{`Mux.On("t") options.MostAttempts`, "20 is below MaxAttempts, 50", ofType(onceq.JobOptions{MaxAttempts: 50})},
 		{`Mux.On("t") options.MostAttempts`, "9 is below MaxAttempts, 10", ofType(onceq.JobOptions{MostAttempts: 9})},
 		{`Mux.On("t") options.MostTimeout`, "below Timeout, 2h", ofType(onceq.JobOptions{Timeout: 2 * time.Hour})},
-		{"ProcessorConfig.LetterKeys", "key 1 has 31 bytes, want at least 32", func(c *setup) {
+		{"ProcessorConfig.LetterKeys", "key 1 has 31 bytes, want at least 32", func(c *rig.Setup) {
 			c.LetterKeys = [][]byte{make([]byte, 32), make([]byte, 31)}
 		}},
 	} {
-		cfg := config(t)
+		cfg := rig.Config(t)
 		c.set(&cfg)
-		_, err := newWorker(cfg)
+		_, err := rig.NewWorker(cfg)
 		bad, ok := errors.AsType[*onceq.ConfigError](err)
 		if !ok || bad.Field != c.field || !strings.Contains(bad.Reason, c.reason) {
 			t.Errorf("New answered %v; want a ConfigError of %s with %q", err, c.field, c.reason)

@@ -1,4 +1,4 @@
-package onceq_test
+package letters
 
 import (
 	"context"
@@ -10,21 +10,12 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
-
-// sendForeign puts messages as a producer does that does not use onceq.
-func (r *rig) sendForeign(bodies ...string) {
-	r.Helper()
-	for _, b := range bodies {
-		if err := r.q.SendRaw(r.Context(), []byte(b), nil); err != nil {
-			r.Fatal(err)
-		}
-	}
-}
 
 // policied is a queue that tells how it dead-letters.
 type policied struct {
-	*queue
+	*rig.Queue
 	receives int
 	kept     time.Duration
 }
@@ -33,48 +24,44 @@ func (q policied) RedrivePolicy(context.Context) (int, string, time.Duration, er
 	return q.receives, "", q.kept, nil
 }
 
-func policy(receives int, kept time.Duration) option {
-	return func(r *rig) { r.cfg.Broker = policied{r.q, receives, kept} }
-}
-
-func byBody(c *setup) {
-	c.Key = func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: string(m.Body)}, nil }
+func policy(receives int, kept time.Duration) rig.Option {
+	return func(r *rig.Rig) { r.Cfg.Broker = policied{r.Q, receives, kept} }
 }
 
 // The first start on a queue that exists already moves nothing away. When ProcessorConfig.Key is
 // set then, every job is done.
 func TestForeignMessagesWaitForAKey(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		r.sendForeign("a", "b", "c")
-		r.run(time.Hour - time.Second)
-		r.noLetters()
-		r.wantQueue(3)
-		if n := r.log.count("Set ProcessorConfig.Key"); n != 12 {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.SendForeign("a", "b", "c")
+		r.RunFor(time.Hour - time.Second)
+		r.NoLetters()
+		r.WantQueue(3)
+		if n := r.Logged.Count("Set ProcessorConfig.Key"); n != 12 {
 			t.Errorf("%d errors in an hour, want one each five minutes", n)
 		}
-		for _, rec := range r.seen.of("") {
+		for _, rec := range r.Seen.Of("") {
 			if rec.Outcome != "kept" || rec.ErrClass != onceq.ClassNoKey {
 				t.Fatalf("a delivery ended as %q, class %q", rec.Outcome, rec.ErrClass)
 			}
 		}
-		r.w = r.worker(byBody)
-		r.run(10 * time.Minute)
+		r.W = r.Worker(rig.ByBody)
+		r.RunFor(10 * time.Minute)
 		for _, k := range []string{"a", "b", "c"} {
-			r.wantStatus(k, dedupe.Done)
+			r.WantStatus(k, dedupe.Done)
 		}
-		r.wantQueue(0)
-		r.noLetters()
+		r.WantQueue(0)
+		r.NoLetters()
 	})
 }
 
 func TestForeignMessagesBecomeLetters(t *testing.T) {
 	const day = 24 * time.Hour
 	for name, c := range map[string]struct {
-		set           option
+		set           rig.Option
 		before, after time.Duration
 		receives      int // 0 = any number
 	}{
-		"retention unknown":       {with(func(*setup) {}), day - time.Minute, day + time.Minute, 0},
+		"retention unknown":       {rig.With(func(*rig.Setup) {}), day - time.Minute, day + time.Minute, 0},
 		"half of the retention":   {policy(0, 2*day), day - time.Minute, day + time.Minute, 0},
 		"a short retention":       {policy(0, 10*time.Minute), 4 * time.Minute, 6 * time.Minute, 2},
 		"the last receive":        {policy(4, 4*day), 3*time.Hour - time.Minute, 3*time.Hour + time.Minute, 4},
@@ -83,17 +70,17 @@ func TestForeignMessagesBecomeLetters(t *testing.T) {
 		"receives, short of time": {policy(5, 2*time.Hour), 59 * time.Minute, 61 * time.Minute, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, never(t), func(r *rig) {
-				r.sendForeign("a")
-				r.start()
-				pass(c.before)
+			rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+				r.SendForeign("a")
+				r.Start()
+				rig.Pass(c.before)
 				if c.before > 0 {
-					r.noLetters()
+					r.NoLetters()
 				}
-				pass(c.after - c.before)
-				r.letter(onceq.ClassNoKey)
-				r.wantQueue(0)
-				if n := len(r.seen.of("")); c.receives > 0 && n != c.receives {
+				rig.Pass(c.after - c.before)
+				r.Letter(onceq.ClassNoKey)
+				r.WantQueue(0)
+				if n := len(r.Seen.Of("")); c.receives > 0 && n != c.receives {
 					t.Errorf("it was received %d times, want %d", n, c.receives)
 				}
 			}, c.set)
@@ -105,7 +92,7 @@ func TestForeignMessagesBecomeLetters(t *testing.T) {
 // another process.
 func TestForeignMessageOfUnknownAge(t *testing.T) {
 	for name, c := range map[string]struct {
-		policy option
+		policy rig.Option
 		deploy time.Duration
 		before int // deploys without a letter
 		most   int // then the letter comes before so many
@@ -113,20 +100,20 @@ func TestForeignMessageOfUnknownAge(t *testing.T) {
 		"a deploy each 47 h":      {policy(0, 96*time.Hour), 47 * time.Hour, 1, 2},
 		"a deploy each 5 h":       {policy(0, 96*time.Hour), 5 * time.Hour, 9, 10},
 		"the receives are spread": {policy(80, 96*time.Hour), 5 * time.Hour, 9, 11},
-		"retention unknown":       {with(func(*setup) {}), 5 * time.Hour, 4, 5},
+		"retention unknown":       {rig.With(func(*rig.Setup) {}), 5 * time.Hour, 4, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, never(t), func(r *rig) {
-				r.sendForeign("a")
+			rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+				r.SendForeign("a")
 				for n := range c.most {
 					if n == c.before {
-						r.noLetters()
+						r.NoLetters()
 					}
-					r.w = r.worker(nil)
-					r.run(c.deploy)
+					r.W = r.Worker(nil)
+					r.RunFor(c.deploy)
 				}
-				r.letter(onceq.ClassNoKey)
-				r.wantQueue(0)
+				r.Letter(onceq.ClassNoKey)
+				r.WantQueue(0)
 			}, ageless, c.policy)
 		})
 	}
@@ -134,29 +121,29 @@ func TestForeignMessageOfUnknownAge(t *testing.T) {
 
 // A queue whose messages have been received often is not emptied by a first start.
 func TestForeignMessagesThatWereReceivedOften(t *testing.T) {
-	bubble(t, never(t), func(r *rig) {
-		r.q.onReceive = func(ms []*broker.Message) []*broker.Message {
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		r.Q.OnReceive = func(ms []*broker.Message) []*broker.Message {
 			for _, m := range ms {
 				m.Published, m.Attempt = time.Time{}, m.Attempt+math.MaxInt/2
 			}
 			return ms
 		}
-		r.sendForeign("a", "b")
-		r.start()
-		pass(59 * time.Minute)
-		r.noLetters()
-		r.wantQueue(2)
-		pass(2 * time.Minute)
-		r.wantQueue(0)
-		if n := len(r.letters()); n != 2 {
+		r.SendForeign("a", "b")
+		r.Start()
+		rig.Pass(59 * time.Minute)
+		r.NoLetters()
+		r.WantQueue(2)
+		rig.Pass(2 * time.Minute)
+		r.WantQueue(0)
+		if n := len(r.Letters()); n != 2 {
 			t.Errorf("%d letters", n)
 		}
 	})
 }
 
 // ageless is a queue that does not tell when a message was published.
-func ageless(r *rig) {
-	r.q.onReceive = func(ms []*broker.Message) []*broker.Message {
+func ageless(r *rig.Rig) {
+	r.Q.OnReceive = func(ms []*broker.Message) []*broker.Message {
 		for _, m := range ms {
 			m.Published = time.Time{}
 		}
@@ -166,15 +153,15 @@ func ageless(r *rig) {
 
 // Where producers use onceq, a message without a key is a mistake of one of them.
 func TestForeignMessageAmongOurs(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		r.send("ours")
-		r.start()
-		pass(time.Second)
-		r.sendForeign("a")
-		pass(time.Second)
-		r.letter(onceq.ClassNoKey)
-		r.wantStatus("ours", dedupe.Done)
-		if n := r.log.count("Set ProcessorConfig.Key"); n != 0 {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Send("ours")
+		r.Start()
+		rig.Pass(time.Second)
+		r.SendForeign("a")
+		rig.Pass(time.Second)
+		r.Letter(onceq.ClassNoKey)
+		r.WantStatus("ours", dedupe.Done)
+		if n := r.Logged.Count("Set ProcessorConfig.Key"); n != 0 {
 			t.Errorf("%d errors, want none", n)
 		}
 	})
@@ -182,16 +169,16 @@ func TestForeignMessageAmongOurs(t *testing.T) {
 
 // A batch tells its caller to give such a message back.
 func TestForeignMessageInABatch(t *testing.T) {
-	bubble(t, never(t), func(r *rig) {
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
 		d := onceq.Delivery{Message: &broker.Message{ID: "m", Body: []byte("a"), Published: time.Now()}}
-		if got := r.process(r.Context(), d)[0]; got.Action != onceq.Nack || got.Delay != 5*time.Minute {
+		if got := r.Process(r.Context(), d)[0]; got.Action != onceq.Nack || got.Delay != 5*time.Minute {
 			t.Errorf("the disposition is %+v", got)
 		}
 		d.Message = &broker.Message{ID: "m", Body: []byte("a"), Published: time.Now().Add(-25 * time.Hour)}
-		if got := r.process(r.Context(), d)[0]; got.Action != onceq.Ack {
+		if got := r.Process(r.Context(), d)[0]; got.Action != onceq.Ack {
 			t.Errorf("the disposition is %+v", got)
 		}
-		r.letter(onceq.ClassNoKey)
+		r.Letter(onceq.ClassNoKey)
 	})
 }
 
@@ -202,47 +189,47 @@ func TestReplayToAMendedWorker(t *testing.T) {
 		m.On(typ, h, nil)
 		return m
 	}
-	typed := func(r *rig) {
-		m := message("a")
+	typed := func(r *rig.Rig) {
+		m := rig.Message("a")
 		m.Meta.Type = "mail"
-		r.put(m)
+		r.Put(m)
 	}
 	for _, c := range []struct {
 		class       string
-		send        func(r *rig)
-		broken, set func(c *setup)
+		send        func(r *rig.Rig)
+		broken, set func(c *rig.Setup)
 	}{
-		{onceq.ClassNoKey, func(r *rig) { r.sendForeign("a") }, func(c *setup) {
-			c.Key = func(*broker.Message) (dedupe.Key, error) { return dedupe.Key{}, errBoom }
-		}, byBody},
-		{onceq.ClassBadKey, func(r *rig) { r.sendForeign("a") }, func(c *setup) {
+		{onceq.ClassNoKey, func(r *rig.Rig) { r.SendForeign("a") }, func(c *rig.Setup) {
+			c.Key = func(*broker.Message) (dedupe.Key, error) { return dedupe.Key{}, rig.ErrBoom }
+		}, rig.ByBody},
+		{onceq.ClassBadKey, func(r *rig.Rig) { r.SendForeign("a") }, func(c *rig.Setup) {
 			c.Key = func(*broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: "\xff"}, nil }
-		}, byBody},
+		}, rig.ByBody},
 		{
 			onceq.ClassNoHandler, typed,
-			func(c *setup) { c.Handler, c.Defaults.MaxAttempts = muxOf("other", never(t)), 1 },
-			func(c *setup) { c.Handler = muxOf("mail", returns(nil)) },
+			func(c *rig.Setup) { c.Handler, c.Defaults.MaxAttempts = muxOf("other", rig.Never(t)), 1 },
+			func(c *rig.Setup) { c.Handler = muxOf("mail", rig.Returns(nil)) },
 		},
 	} {
 		t.Run(c.class, func(t *testing.T) {
-			bubble(t, returns(nil), func(r *rig) {
+			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 				c.send(r)
-				r.w = r.worker(c.broken)
-				r.run(time.Minute)
-				dead, err := dlq.New(r.dlq, nil)
+				r.W = r.Worker(c.broken)
+				r.RunFor(time.Minute)
+				dead, err := dlq.New(r.DLQ, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				list, err := dead.Replay(r.Context(), dlq.ReplayOptions{To: r.q.Broker, Filter: dlq.Filter{Class: c.class}})
+				list, err := dead.Replay(r.Context(), dlq.ReplayOptions{To: r.Q.Broker, Filter: dlq.Filter{Class: c.class}})
 				if err != nil || list.Replayed != 1 {
 					t.Fatalf("the report is %+v, %v", list, err)
 				}
-				r.w = r.worker(c.set)
-				r.run(time.Minute)
-				r.noLetters()
-				r.wantQueue(0)
+				r.W = r.Worker(c.set)
+				r.RunFor(time.Minute)
+				r.NoLetters()
+				r.WantQueue(0)
 				done := 0
-				for _, rec := range append(r.seen.of("a"), r.seen.of("")...) {
+				for _, rec := range append(r.Seen.Of("a"), r.Seen.Of("")...) {
 					if rec.Outcome == "done" {
 						done++
 					}
@@ -263,17 +250,17 @@ func TestReplayAtTheOperatorsWord(t *testing.T) {
 		onceq.ClassUnproven: {Key: "a", Created: time.Date(1999, 1, 2, 0, 0, 0, 0, time.UTC)},
 	} {
 		t.Run(class, func(t *testing.T) {
-			bubble(t, returns(nil), func(r *rig) {
-				pass(48 * time.Hour)
-				out := message("a")
+			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+				rig.Pass(48 * time.Hour)
+				out := rig.Message("a")
 				out.Meta = &m
-				r.put(out)
-				r.run(time.Minute)
-				dead, err := dlq.New(r.dlq, nil)
+				r.Put(out)
+				r.RunFor(time.Minute)
+				dead, err := dlq.New(r.DLQ, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
-				o := dlq.ReplayOptions{To: r.q.Broker}
+				o := dlq.ReplayOptions{To: r.Q.Broker}
 				if rep, err := dead.Replay(r.Context(), o); err != nil || rep.Replayed != 0 || len(rep.Skipped) != 1 {
 					t.Fatalf("the report is %+v, %v", rep, err)
 				}
@@ -281,9 +268,9 @@ func TestReplayAtTheOperatorsWord(t *testing.T) {
 				if rep, err := dead.Replay(r.Context(), o); err != nil || rep.Replayed != 1 {
 					t.Fatalf("the report is %+v, %v", rep, err)
 				}
-				r.run(time.Minute)
-				r.wantStatus("a", dedupe.Done)
-				r.noLetters()
+				r.RunFor(time.Minute)
+				r.WantStatus("a", dedupe.Done)
+				r.NoLetters()
 			})
 		})
 	}

@@ -1,4 +1,4 @@
-package onceq_test
+package letters
 
 import (
 	"context"
@@ -11,10 +11,11 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/onceqtest"
 )
 
-func holdsGroups(r *rig) { r.cfg.HoldGroup = true }
+func holdsGroups(r *rig.Rig) { r.Cfg.HoldGroup = true }
 
 // mendable is a handler that fails "bad" until it is mended.
 type mendable struct {
@@ -32,30 +33,30 @@ func (m *mendable) handle(_ context.Context, j *onceq.Job) error {
 // The head of a group is held until its cause is mended, however many attempts that took. Each time
 // that it is looked at its handler starts, and the record keeps what the handler said.
 func TestHeldHeadRunsOnceMended(t *testing.T) {
-	for name, err := range map[string]error{"error": errBoom, "permanent": onceq.Permanent(errBoom)} {
+	for name, err := range map[string]error{"error": rig.ErrBoom, "permanent": onceq.Permanent(rig.ErrBoom)} {
 		t.Run(name, func(t *testing.T) {
 			h := mendable{err: err}
-			bubble(t, h.handle, func(r *rig) {
-				r.send("g/bad", "g/next")
-				r.start()
-				pass(40 * time.Hour)
-				rec, starts := r.record("bad"), r.seen.started("bad")
-				if rec.Status != dedupe.Released || rec.Attempt != starts || rec.ErrClass == onceq.ClassAttempts || !strings.HasSuffix(rec.LastErr, errBoom.Error()) {
+			rig.Bubble(t, h.handle, func(r *rig.Rig) {
+				r.Send("g/bad", "g/next")
+				r.Start()
+				rig.Pass(40 * time.Hour)
+				rec, starts := r.Record("bad"), r.Seen.Started("bad")
+				if rec.Status != dedupe.Released || rec.Attempt != starts || rec.ErrClass == onceq.ClassAttempts || !strings.HasSuffix(rec.LastErr, rig.ErrBoom.Error()) {
 					t.Errorf("%d starts; the record is %+v", starts, rec)
 				}
 				if starts < 38 || starts > 43 {
 					t.Errorf("%d starts in 40 h: want one an hour", starts)
 				}
-				if n := r.log.count("stays in the queue", "beyond MaxAttempts"); n < 38 {
+				if n := r.Logged.Count("stays in the queue", "beyond MaxAttempts"); n < 38 {
 					t.Errorf("%d ERRORs that say what helps", n)
 				}
-				r.wantStatus("next", 0)
+				r.WantStatus("next", 0)
 				h.mended.Store(true)
-				pass(61 * time.Minute)
-				r.wantStatus("bad", dedupe.Done)
-				r.wantStatus("next", dedupe.Done)
-				r.noLetters()
-			}, preset(membroker.SQSFIFO), holdsGroups, most(3))
+				rig.Pass(61 * time.Minute)
+				r.WantStatus("bad", dedupe.Done)
+				r.WantStatus("next", dedupe.Done)
+				r.NoLetters()
+			}, rig.Preset(membroker.SQSFIFO), holdsGroups, rig.Most(3))
 		})
 	}
 }
@@ -63,27 +64,27 @@ func TestHeldHeadRunsOnceMended(t *testing.T) {
 // A job whose message the queue's own redrive has moved away runs when its message is sent back,
 // although its attempts were used up before: that is what a redrive is for.
 func TestRedrivenJobRuns(t *testing.T) {
-	h := mendable{err: errBoom}
-	bubble(t, h.handle, func(r *rig) {
-		target := newBroker(t, membroker.Options{Preset: membroker.SQSStandard, Name: "dead"})
-		r.q = newQueue(t, membroker.Options{Preset: membroker.SQSStandard, Redrive: &membroker.Redrive{MaxReceives: 20, To: target.Broker}})
-		r.cfg.Broker = r.q
-		r.w = r.worker(nil)
-		r.send("bad")
-		r.start()
-		pass(24 * time.Hour)
+	h := mendable{err: rig.ErrBoom}
+	rig.Bubble(t, h.handle, func(r *rig.Rig) {
+		target := rig.NewBroker(t, membroker.Options{Preset: membroker.SQSStandard, Name: "dead"})
+		r.Q = rig.NewQueue(t, membroker.Options{Preset: membroker.SQSStandard, Redrive: &membroker.Redrive{MaxReceives: 20, To: target.Broker}})
+		r.Cfg.Broker = r.Q
+		r.W = r.Worker(nil)
+		r.Send("bad")
+		r.Start()
+		rig.Pass(24 * time.Hour)
 		ms, err := target.Receive(r.Context(), broker.ReceiveOptions{Max: 10})
 		if err != nil || len(ms) != 1 {
 			t.Fatalf("the redrive has moved %d messages, %v", len(ms), err)
 		}
-		if rec := r.record("bad"); rec.Status != dedupe.Released || !strings.HasSuffix(rec.LastErr, errBoom.Error()) {
+		if rec := r.Record("bad"); rec.Status != dedupe.Released || !strings.HasSuffix(rec.LastErr, rig.ErrBoom.Error()) {
 			t.Errorf("the record is %+v", rec)
 		}
 		h.mended.Store(true)
-		r.replay(ms[0])
-		pass(time.Minute)
-		r.wantStatus("bad", dedupe.Done)
-		r.wantQueue(0)
+		r.Replay(ms[0])
+		rig.Pass(time.Minute)
+		r.WantStatus("bad", dedupe.Done)
+		r.WantQueue(0)
 	}, keeps)
 }
 
@@ -91,62 +92,62 @@ func TestRedrivenJobRuns(t *testing.T) {
 // message comes back as soon as the lease is over. It rests for an hour, uncounted, after each
 // attempt of which nobody has told the end, and then it may run again.
 func TestHeldJobThatKillsItsWorkers(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 		const attempts = 3 // as in most
 		die := func(n int) {
 			for i := range n {
-				q := dedupe.ClaimRequest{Key: key("a"), Token: dedupe.Token{byte(i + 1), 9}, TTL: time.Second, Owner: "killed"}
-				if cs, err := r.store.Store.Claim(r.Context(), []dedupe.ClaimRequest{q}); err != nil || cs[0].Outcome != dedupe.Won {
+				q := dedupe.ClaimRequest{Key: rig.Key("a"), Token: dedupe.Token{byte(i + 1), 9}, TTL: time.Second, Owner: "killed"}
+				if cs, err := r.Store.Store.Claim(r.Context(), []dedupe.ClaimRequest{q}); err != nil || cs[0].Outcome != dedupe.Won {
 					t.Fatalf("claim %d: %+v, %v", i, cs, err)
 				}
-				pass(2 * time.Second)
+				rig.Pass(2 * time.Second)
 			}
 		}
 		die(attempts)
-		r.send("g/a", "g/next")
-		r.start()
-		pass(59 * time.Minute)
-		if n := r.seen.started("a"); n != 0 {
+		r.Send("g/a", "g/next")
+		r.Start()
+		rig.Pass(59 * time.Minute)
+		if n := r.Seen.Started("a"); n != 0 {
 			t.Fatalf("%d starts within the hour", n)
 		}
-		if rec := r.record("a"); rec.Status != dedupe.Released || rec.Attempt != attempts {
+		if rec := r.Record("a"); rec.Status != dedupe.Released || rec.Attempt != attempts {
 			t.Errorf("the record is %+v: what was not started does not count, and each death does", rec)
 		}
-		r.wantOutcomes("a", "kept")
-		if n := r.log.count("was not started"); n != 1 {
+		r.WantOutcomes("a", "kept")
+		if n := r.Logged.Count("was not started"); n != 1 {
 			t.Errorf("%d ERRORs", n)
 		}
-		pass(2 * time.Minute)
-		r.wantStatus("a", dedupe.Done)
-		r.wantStatus("next", dedupe.Done)
-		r.noLetters()
-	}, preset(membroker.SQSFIFO), holdsGroups, most(3))
+		rig.Pass(2 * time.Minute)
+		r.WantStatus("a", dedupe.Done)
+		r.WantStatus("next", dedupe.Done)
+		r.NoLetters()
+	}, rig.Preset(membroker.SQSFIFO), holdsGroups, rig.Most(3))
 }
 
 // Without a store nobody knows how the last attempt of a held job ended, so beyond MaxAttempts it
 // starts every other time.
 func TestHeldWithoutAStore(t *testing.T) {
-	h := mendable{err: errBoom}
-	bubble(t, h.handle, func(r *rig) {
-		r.cfg.Store = onceq.NoStore
-		r.w = r.worker(nil)
-		r.send("g/bad", "g/next")
-		r.start()
-		pass(40 * time.Hour)
-		if n := r.seen.started("bad"); n < 20 || n > 24 {
+	h := mendable{err: rig.ErrBoom}
+	rig.Bubble(t, h.handle, func(r *rig.Rig) {
+		r.Cfg.Store = onceq.NoStore
+		r.W = r.Worker(nil)
+		r.Send("g/bad", "g/next")
+		r.Start()
+		rig.Pass(40 * time.Hour)
+		if n := r.Seen.Started("bad"); n < 20 || n > 24 {
 			t.Errorf("%d starts in 40 h", n)
 		}
 		h.mended.Store(true)
-		pass(3 * time.Hour)
-		if r.q.acked("bad") != 1 || r.q.acked("next") != 1 {
-			t.Errorf("acked %d and %d times", r.q.acked("bad"), r.q.acked("next"))
+		rig.Pass(3 * time.Hour)
+		if r.Q.Acked("bad") != 1 || r.Q.Acked("next") != 1 {
+			t.Errorf("acked %d and %d times", r.Q.Acked("bad"), r.Q.Acked("next"))
 		}
-	}, preset(membroker.SQSFIFO), holdsGroups, most(3))
+	}, rig.Preset(membroker.SQSFIFO), holdsGroups, rig.Most(3))
 }
 
 // keptFor is a broker that says for how long it keeps a message.
 type keptFor struct {
-	*queue
+	*rig.Queue
 	keeps time.Duration
 }
 
@@ -157,40 +158,40 @@ func (b keptFor) RedrivePolicy(context.Context) (int, string, time.Duration, err
 // What is held would be lost without a word when the queue's retention is over. When half of it has
 // passed somebody is told, and not before.
 func TestHeldBeyondHalfOfTheRetention(t *testing.T) {
-	bubble(t, failing, func(r *rig) {
-		r.cfg.Broker = keptFor{r.q, 10 * time.Hour}
-		r.w = r.worker(nil)
-		r.send("g/a")
-		r.start()
-		pass(4*time.Hour + 30*time.Minute)
-		if n := r.log.count("will be lost"); n != 0 {
+	rig.Bubble(t, rig.Failing, func(r *rig.Rig) {
+		r.Cfg.Broker = keptFor{r.Q, 10 * time.Hour}
+		r.W = r.Worker(nil)
+		r.Send("g/a")
+		r.Start()
+		rig.Pass(4*time.Hour + 30*time.Minute)
+		if n := r.Logged.Count("will be lost"); n != 0 {
 			t.Errorf("told %d times before half of the retention has passed", n)
 		}
-		pass(2 * time.Hour)
-		if n := r.log.count("will be lost", "dropped_in"); n != 2 && n != 1 {
+		rig.Pass(2 * time.Hour)
+		if n := r.Logged.Count("will be lost", "dropped_in"); n != 2 && n != 1 {
 			t.Errorf("told %d times after half of the retention", n)
 		}
-	}, preset(membroker.SQSFIFO), holdsGroups)
+	}, rig.Preset(membroker.SQSFIFO), holdsGroups)
 }
 
 // Where the queue keeps what cannot be done, the message of a parked job is still there. So a late
 // release of its claim frees the key, and the message runs it.
 func TestHeldLateRelease(t *testing.T) {
-	h := mendable{err: errBoom}
-	bubble(t, h.handle, func(r *rig) {
-		r.store.fails(errBoom, onceqtest.Settle)
-		r.send("bad")
-		r.start()
-		pass(time.Second)
-		r.store.fails(errBoom, onceqtest.Settle, onceqtest.Renew)
-		pass(time.Minute)
-		q := dedupe.ClaimRequest{Key: key("bad"), Token: dedupe.Token{9}, TTL: time.Minute, Policy: dedupe.Park}
-		if cs, err := r.store.Store.Claim(r.Context(), []dedupe.ClaimRequest{q}); err != nil || cs[0].Outcome != dedupe.IsParked {
+	h := mendable{err: rig.ErrBoom}
+	rig.Bubble(t, h.handle, func(r *rig.Rig) {
+		r.Store.Fails(rig.ErrBoom, onceqtest.Settle)
+		r.Send("bad")
+		r.Start()
+		rig.Pass(time.Second)
+		r.Store.Fails(rig.ErrBoom, onceqtest.Settle, onceqtest.Renew)
+		rig.Pass(time.Minute)
+		q := dedupe.ClaimRequest{Key: rig.Key("bad"), Token: dedupe.Token{9}, TTL: time.Minute, Policy: dedupe.Park}
+		if cs, err := r.Store.Store.Claim(r.Context(), []dedupe.ClaimRequest{q}); err != nil || cs[0].Outcome != dedupe.IsParked {
 			t.Fatalf("another worker's claim: %+v, %v", cs, err)
 		}
 		h.mended.Store(true)
-		r.store.heals()
-		pass(3 * time.Hour)
-		r.wantStatus("bad", dedupe.Done)
-	}, keeps, parks, steady)
+		r.Store.Heals()
+		rig.Pass(3 * time.Hour)
+		r.WantStatus("bad", dedupe.Done)
+	}, keeps, rig.Parks, rig.Steady)
 }

@@ -1,4 +1,4 @@
-package onceq_test
+package letters
 
 import (
 	"context"
@@ -13,15 +13,14 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
 
-var failing = returns(onceq.Permanent(errBoom))
-
 // order notes the calls that end a failed job.
 type order struct {
-	rig   *rig
+	rig   *rig.Rig
 	steps []string
 }
 
@@ -32,21 +31,21 @@ func (o *order) note(step string) {
 }
 
 // watch makes every step fail, its reply lost or not, the given number of times.
-func watch(r *rig, tries int, applied bool) *order {
+func watch(r *rig.Rig, tries int, applied bool) *order {
 	o := &order{rig: r}
-	r.store.set(func(s *store) {
-		s.fault = func(c onceqtest.Call) faulty.Faults {
+	r.Store.Set(func(s *rig.Store) {
+		s.Fault = func(c onceqtest.Call) faulty.Faults {
 			if c.Op == onceqtest.Settle {
 				o.note("settle")
 				if c.N <= tries {
-					return faulty.Err(errBoom, applied)
+					return faulty.Err(rig.ErrBoom, applied)
 				}
 			}
 			return nil
 		}
 	})
-	r.dlq.SetFault(fail(o, onceqtest.Send, "letter", tries, applied))
-	r.q.SetFault(fail(o, onceqtest.Ack, "ack", tries, applied))
+	r.DLQ.SetFault(fail(o, onceqtest.Send, "letter", tries, applied))
+	r.Q.SetFault(fail(o, onceqtest.Ack, "ack", tries, applied))
 	return o
 }
 
@@ -57,7 +56,7 @@ func fail(o *order, op onceqtest.Op, step string, tries int, applied bool) fault
 		}
 		o.note(step)
 		if c.N <= tries {
-			return faulty.Err(errBoom, applied)
+			return faulty.Err(rig.ErrBoom, applied)
 		}
 		return nil
 	}
@@ -67,28 +66,28 @@ func TestFailureIsSettledThenLetterThenAck(t *testing.T) {
 	for _, applied := range []bool{false, true} {
 		for _, tries := range []int{0, 1, 4} {
 			t.Run(fmt.Sprint(applied, tries), func(t *testing.T) {
-				bubble(t, failing, func(r *rig) {
+				rig.Bubble(t, rig.Failing, func(r *rig.Rig) {
 					o := watch(r, tries, applied)
-					r.send("a")
-					r.run(time.Minute)
+					r.Send("a")
+					r.RunFor(time.Minute)
 					if want := []string{"settle", "letter", "ack"}; !slices.Equal(o.steps, want) {
 						t.Errorf("the order was %q, want %q", o.steps, want)
 					}
-					r.wantStatus("a", dedupe.Failed)
-					r.wantQueue(0)
-					if n := r.seen.started("a"); n != 1 {
+					r.WantStatus("a", dedupe.Failed)
+					r.WantQueue(0)
+					if n := r.Seen.Started("a"); n != 1 {
 						t.Errorf("%d runs", n)
 					}
 					want := 1
 					if applied {
 						want += tries
 					}
-					ms := r.letters()
+					ms := r.Letters()
 					if len(ms) != want {
 						t.Fatalf("%d letters, want %d: a letter in doubt is put again", len(ms), want)
 					}
 					for _, m := range ms {
-						if d := m.Meta.Dead; d.Fence != r.record("a").Fence || d.Class != onceq.ClassPermanent {
+						if d := m.Meta.Dead; d.Fence != r.Record("a").Fence || d.Class != onceq.ClassPermanent {
 							t.Errorf("the letter is %+v", d)
 						}
 					}
@@ -100,76 +99,54 @@ func TestFailureIsSettledThenLetterThenAck(t *testing.T) {
 
 func TestDeadLetterQueueAway(t *testing.T) {
 	for name, fault := range map[string]faulty.Faults{
-		"error": faulty.Fail(errBoom), "throttled": faulty.Fail(broker.ErrThrottled), "hang": faulty.Slow(time.Hour), "missing": faulty.Fail(broker.ErrNotFound),
+		"error": faulty.Fail(rig.ErrBoom), "throttled": faulty.Fail(broker.ErrThrottled), "hang": faulty.Slow(time.Hour), "missing": faulty.Fail(broker.ErrNotFound),
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, failing, func(r *rig) {
-				r.dlq.SetFault(func(context.Context, onceqtest.Call) faulty.Faults { return fault })
-				r.send("a")
-				r.start()
-				pass(10 * time.Minute)
-				r.wantStatus("a", dedupe.Failed)
-				r.wantQueue(1)
-				if n := r.store.renews.Load(); n != 0 {
+			rig.Bubble(t, rig.Failing, func(r *rig.Rig) {
+				r.DLQ.SetFault(func(context.Context, onceqtest.Call) faulty.Faults { return fault })
+				r.Send("a")
+				r.Start()
+				rig.Pass(10 * time.Minute)
+				r.WantStatus("a", dedupe.Failed)
+				r.WantQueue(1)
+				if n := r.Store.Renews.Load(); n != 0 {
 					t.Errorf("%d renewals of a claim that has ended", n)
 				}
-				if n := r.q.received("a"); n != 1 {
+				if n := r.Q.Received("a"); n != 1 {
 					t.Errorf("%d receives: the message was not held", n)
 				}
-				r.dlq.SetFault(nil)
-				pass(time.Minute)
-				r.letter(onceq.ClassPermanent)
-				r.wantQueue(0)
+				r.DLQ.SetFault(nil)
+				rig.Pass(time.Minute)
+				r.Letter(onceq.ClassPermanent)
+				r.WantQueue(0)
 			})
 		})
 	}
 }
 
 func TestDrainWithoutADeadLetterQueue(t *testing.T) {
-	bubble(t, failing, func(r *rig) {
-		r.dlq.SetFault(func(context.Context, onceqtest.Call) faulty.Faults { return faulty.Fail(errBoom) })
-		r.send("a")
-		r.start()
-		pass(time.Minute)
+	rig.Bubble(t, rig.Failing, func(r *rig.Rig) {
+		r.DLQ.SetFault(func(context.Context, onceqtest.Call) faulty.Faults { return faulty.Fail(rig.ErrBoom) })
+		r.Send("a")
+		r.Start()
+		rig.Pass(time.Minute)
 		begin := time.Now()
-		if err := r.stop(); err != nil {
+		if err := r.Stop(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
 		if took := time.Since(begin); took > 6*time.Second {
 			t.Errorf("the drain took %v", took)
 		}
-		r.wantQueue(1)
-		r.dlq.SetFault(nil)
-		pass(time.Minute)
-		r.run(time.Second)
-		r.letter(onceq.ClassPermanent)
-		r.wantQueue(0)
-		if n := r.seen.started("a"); n != 1 {
+		r.WantQueue(1)
+		r.DLQ.SetFault(nil)
+		rig.Pass(time.Minute)
+		r.RunFor(time.Second)
+		r.Letter(onceq.ClassPermanent)
+		r.WantQueue(0)
+		if n := r.Seen.Started("a"); n != 1 {
 			t.Errorf("%d runs", n)
 		}
 	})
-}
-
-// picky is a dead-letter queue that does not take everything.
-type picky struct {
-	*faulty.Broker
-	refuse func(o *broker.Outgoing) error
-}
-
-func (p *picky) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
-	ids, errs := make([]string, len(ms)), make([]error, len(ms))
-	for i := range ms {
-		if errs[i] = p.refuse(&ms[i]); errs[i] == nil {
-			if _, err := p.Broker.Send(ctx, ms[i:i+1]); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return ids, broker.Batch(errs)
-}
-
-func refusing(refuse func(o *broker.Outgoing) error) option {
-	return func(r *rig) { r.cfg.DeadLetter = &picky{r.dlq, refuse} }
 }
 
 func TestLetterIsCutDownToWhatFits(t *testing.T) {
@@ -194,17 +171,17 @@ func TestLetterIsCutDownToWhatFits(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, returns(onceq.Permanent(fmt.Errorf("%s", long))), func(r *rig) {
-				m := message("a")
+			rig.Bubble(t, rig.Returns(onceq.Permanent(fmt.Errorf("%s", long))), func(r *rig.Rig) {
+				m := rig.Message("a")
 				m.Attributes = attributes
-				r.put(m)
-				r.run(time.Minute)
-				ms := r.letters()
+				r.Put(m)
+				r.RunFor(time.Minute)
+				ms := r.Letters()
 				if len(ms) != 1 || string(ms[0].Body) != "a" || !c.check(ms[0]) {
 					t.Fatalf("the letters are %+v", ms)
 				}
-				r.wantQueue(0)
-			}, refusing(func(o *broker.Outgoing) error {
+				r.WantQueue(0)
+			}, rig.Refusing(func(o *broker.Outgoing) error {
 				if c.refuse(o) {
 					return broker.ErrTooLarge
 				}
@@ -219,23 +196,23 @@ func TestLetterIsCutDownToWhatFits(t *testing.T) {
 func TestFoldedAttributesComeBack(t *testing.T) {
 	attributes := map[string]string{"tenant": "acme", "traceparent": "00-1-2-01"}
 	var seen []map[string]string
-	bubble(t, func(_ context.Context, j *onceq.Job) error {
+	rig.Bubble(t, func(_ context.Context, j *onceq.Job) error {
 		seen = append(seen, j.Message.Attributes)
-		return onceq.Permanent(errBoom)
-	}, func(r *rig) {
-		m := message("a")
+		return onceq.Permanent(rig.ErrBoom)
+	}, func(r *rig.Rig) {
+		m := rig.Message("a")
 		m.Attributes = attributes
-		r.put(m)
-		r.start()
+		r.Put(m)
+		r.Start()
 		for n := range 3 {
-			pass(time.Minute)
-			l := r.letter(onceq.ClassPermanent)
+			rig.Pass(time.Minute)
+			l := r.Letter(onceq.ClassPermanent)
 			if len(l.Attributes) != 0 || !maps.Equal(l.Meta.Dead.Attributes, attributes) {
 				t.Fatalf("letter %d has the attributes %v, folded %v", n, l.Attributes, l.Meta.Dead.Attributes)
 			}
-			r.replay(l)
+			r.Replay(l)
 		}
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 		if len(seen) != 4 {
 			t.Fatalf("%d runs", len(seen))
 		}
@@ -244,7 +221,7 @@ func TestFoldedAttributesComeBack(t *testing.T) {
 				t.Errorf("run %d saw the attributes %v", n, got)
 			}
 		}
-	}, refusing(func(o *broker.Outgoing) error {
+	}, rig.Refusing(func(o *broker.Outgoing) error {
 		if o.Meta != nil && len(o.Attributes) > 0 {
 			return broker.ErrTooLarge
 		}
@@ -255,48 +232,48 @@ func TestFoldedAttributesComeBack(t *testing.T) {
 func TestLetterThatIsNeverTakenStaysInTheQueue(t *testing.T) {
 	for _, refusal := range []error{broker.ErrTooLarge, broker.ErrUnsupported, broker.ErrBadMeta} {
 		t.Run(refusal.Error(), func(t *testing.T) {
-			bubble(t, func(_ context.Context, j *onceq.Job) error {
+			rig.Bubble(t, func(_ context.Context, j *onceq.Job) error {
 				if string(j.Message.Body) == "poison" {
-					return onceq.Permanent(errBoom)
+					return onceq.Permanent(rig.ErrBoom)
 				}
 				return nil
-			}, func(r *rig) {
+			}, func(r *rig.Rig) {
 				for range 20 { // more than there are slots: they must not stop the good ones
-					m := message("poison")
+					m := rig.Message("poison")
 					m.Meta.Key = ""
-					r.put(m)
+					r.Put(m)
 				}
-				r.start()
-				pass(time.Minute)
-				r.send("good")
-				pass(time.Minute)
-				r.wantStatus("good", dedupe.Done)
-				r.wantQueue(20)
-				for _, d := range r.q.delays("poison") {
+				r.Start()
+				rig.Pass(time.Minute)
+				r.Send("good")
+				rig.Pass(time.Minute)
+				r.WantStatus("good", dedupe.Done)
+				r.WantQueue(20)
+				for _, d := range r.Q.Delays("poison") {
 					if d != time.Hour {
 						t.Errorf("nacked with %v, want an hour", d)
 					}
 				}
-				if n := r.log.count("does not take a message"); n != 20 {
+				if n := r.Logged.Count("does not take a message"); n != 20 {
 					t.Errorf("%d log records, want 20", n)
 				}
-				r.noLetters()
-			}, refusing(func(o *broker.Outgoing) error { return refusal }))
+				r.NoLetters()
+			}, rig.Refusing(func(o *broker.Outgoing) error { return refusal }))
 		})
 	}
 }
 
 // Each of these letters fits, but not all of them into one request.
 func TestLettersTooLargeTogether(t *testing.T) {
-	bubble(t, failing, func(r *rig) {
-		keys := numbered("k", 8)
+	rig.Bubble(t, rig.Failing, func(r *rig.Rig) {
+		keys := rig.Numbered("k", 8)
 		for _, k := range keys {
-			m := message(k)
+			m := rig.Message(k)
 			m.Body = []byte(strings.Repeat(k, 60_000))
-			r.put(m)
+			r.Put(m)
 		}
-		r.run(time.Minute)
-		ms := r.letters()
+		r.RunFor(time.Minute)
+		ms := r.Letters()
 		if len(ms) != len(keys) {
 			t.Fatalf("%d letters, want %d", len(ms), len(keys))
 		}
@@ -305,93 +282,93 @@ func TestLettersTooLargeTogether(t *testing.T) {
 				t.Errorf("a letter has lost its fence: %+v", m.Meta)
 			}
 		}
-		r.wantQueue(0)
-	}, preset(membroker.SQSStandard))
+		r.WantQueue(0)
+	}, rig.Preset(membroker.SQSStandard))
 }
 
 func TestLetterToAQueueThatRequiresGroups(t *testing.T) {
-	bubble(t, failing, func(r *rig) {
-		r.dlq = newBroker(t, membroker.Options{Preset: membroker.SQSFIFO})
-		r.cfg.DeadLetter = r.dlq
-		r.w = r.worker(nil)
+	rig.Bubble(t, rig.Failing, func(r *rig.Rig) {
+		r.DLQ = rig.NewBroker(t, membroker.Options{Preset: membroker.SQSFIFO})
+		r.Cfg.DeadLetter = r.DLQ
+		r.W = r.Worker(nil)
 		long := strings.Repeat("k", 1000)
-		r.send("a", "b", "ungültig", long)
-		r.run(time.Minute)
+		r.Send("a", "b", "ungültig", long)
+		r.RunFor(time.Minute)
 		groups := make(map[string]bool)
-		for _, m := range r.letters() {
+		for _, m := range r.Letters() {
 			groups[m.Group] = true
 		}
 		if len(groups) != 4 {
 			t.Errorf("the letters' groups are %v, want one for each key", groups)
 		}
-		r.wantQueue(0)
+		r.WantQueue(0)
 	})
 }
 
 // Within five minutes a FIFO queue swallows what has the same deduplication id.
 func TestLettersOnFIFOAreNotSwallowed(t *testing.T) {
-	bubble(t, failing, func(r *rig) {
-		m := message("a")
+	rig.Bubble(t, rig.Failing, func(r *rig.Rig) {
+		m := rig.Message("a")
 		m.Group, m.DedupID = "g", "dedup"
-		r.put(m)
-		r.run(time.Second)
-		first := r.letter(onceq.ClassPermanent)
+		r.Put(m)
+		r.RunFor(time.Second)
+		first := r.Letter(onceq.ClassPermanent)
 		// The replay, within the window, fails again: another fence, another letter.
-		if _, err := r.q.Send(r.Context(), []broker.Outgoing{{Body: first.Body, Meta: first.Meta, Group: "g"}}); err != nil {
+		if _, err := r.Q.Send(r.Context(), []broker.Outgoing{{Body: first.Body, Meta: first.Meta, Group: "g"}}); err != nil {
 			t.Fatal(err)
 		}
-		r.run(time.Second)
-		second := r.letter(onceq.ClassPermanent)
+		r.RunFor(time.Second)
+		second := r.Letter(onceq.ClassPermanent)
 		if second.Meta.Dead.Fence <= first.Meta.Dead.Fence {
 			t.Errorf("fences %d, then %d", first.Meta.Dead.Fence, second.Meta.Dead.Fence)
 		}
-		if n := r.seen.started("a"); n != 2 {
+		if n := r.Seen.Started("a"); n != 2 {
 			t.Errorf("%d runs, want 2", n)
 		}
-		r.wantQueue(0)
-	}, preset(membroker.SQSFIFO))
+		r.WantQueue(0)
+	}, rig.Preset(membroker.SQSFIFO))
 }
 
 func TestReplayReopensOnce(t *testing.T) {
 	fails := true
 	h := func(context.Context, *onceq.Job) error {
 		if fails {
-			return onceq.Permanent(errBoom)
+			return onceq.Permanent(rig.ErrBoom)
 		}
 		return nil
 	}
-	bubble(t, h, func(r *rig) {
-		r.send("a")
-		r.run(time.Second)
-		m := r.letter(onceq.ClassPermanent)
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
+		m := r.Letter(onceq.ClassPermanent)
 		fails = false
 		again := broker.Outgoing{Body: m.Body, Meta: m.Meta}
-		r.putRaw(again, again)
-		r.run(10 * time.Minute)
-		r.wantStatus("a", dedupe.Done)
-		if n := r.seen.started("a"); n != 2 {
+		r.PutRaw(again, again)
+		r.RunFor(10 * time.Minute)
+		r.WantStatus("a", dedupe.Done)
+		if n := r.Seen.Started("a"); n != 2 {
 			t.Errorf("%d runs, want 2: the second copy of the letter finds it done", n)
 		}
-		r.noLetters()
-		r.wantQueue(0)
+		r.NoLetters()
+		r.WantQueue(0)
 	})
 }
 
 func TestStaleReplayIsPutBackWithTheRecordsFence(t *testing.T) {
-	bubble(t, failing, func(r *rig) {
-		r.send("a")
-		r.run(time.Second)
-		m := r.letter(onceq.ClassPermanent)
+	rig.Bubble(t, rig.Failing, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
+		m := r.Letter(onceq.ClassPermanent)
 		again := broker.Outgoing{Body: m.Body, Meta: m.Meta}
-		r.putRaw(again)
-		r.run(time.Second)
-		newer := r.letter(onceq.ClassPermanent)
-		r.putRaw(again) // the old letter
-		r.run(time.Second)
-		if d := r.letter(onceq.ClassPermanent).Meta.Dead; d.Fence != newer.Meta.Dead.Fence {
+		r.PutRaw(again)
+		r.RunFor(time.Second)
+		newer := r.Letter(onceq.ClassPermanent)
+		r.PutRaw(again) // the old letter
+		r.RunFor(time.Second)
+		if d := r.Letter(onceq.ClassPermanent).Meta.Dead; d.Fence != newer.Meta.Dead.Fence {
 			t.Errorf("put back with fence %d, want the record's, %d", d.Fence, newer.Meta.Dead.Fence)
 		}
-		if n := r.seen.started("a"); n != 2 {
+		if n := r.Seen.Started("a"); n != 2 {
 			t.Errorf("%d runs, want 2", n)
 		}
 	})

@@ -1,4 +1,4 @@
-package onceq_test
+package letters
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -102,7 +103,7 @@ func (h hands) Send(ctx context.Context, ms []broker.Outgoing) (ids []string, er
 
 // ward is a rig with jobs that have failed, and what became of them since.
 type ward struct {
-	*rig
+	*rig.Rig
 	mu     sync.Mutex
 	mended bool
 	again  map[string]bool // these fail once more when they are replayed
@@ -117,10 +118,10 @@ func (w *ward) handle(_ context.Context, j *onceq.Job) error {
 	case !w.mended && strings.HasPrefix(k, "park"):
 		panic("half done")
 	case !w.mended:
-		return onceq.Permanent(errBoom)
+		return onceq.Permanent(rig.ErrBoom)
 	case w.again[k]:
 		delete(w.again, k)
-		return onceq.Permanent(errBoom)
+		return onceq.Permanent(rig.ErrBoom)
 	}
 	w.ran[k]++
 	return nil
@@ -137,26 +138,26 @@ func (w *ward) set(mended bool) {
 // are copies.
 func newWard(t *testing.T, p membroker.Preset) *ward {
 	w := &ward{ran: make(map[string]int), again: make(map[string]bool)}
-	w.rig = newRig(t, w.handle, preset(p), parks, steady, warnings)
+	w.Rig = rig.New(t, w.handle, rig.Preset(p), rig.Parks, rig.Steady, rig.Warnings)
 	w.keys(func(k string) {
 		if k != "native" {
-			w.send(k+"/"+k, k+"/"+k)
+			w.Send(k+"/"+k, k+"/"+k)
 		}
 	})
-	w.run(5 * time.Minute)
-	w.wantQueue(0)
-	native := message("native")
+	w.RunFor(5 * time.Minute)
+	w.WantQueue(0)
+	native := rig.Message("native")
 	native.Group, native.Meta.ID = "native", "native"
-	if _, err := w.dlq.Send(t.Context(), []broker.Outgoing{native}); err != nil {
+	if _, err := w.DLQ.Send(t.Context(), []broker.Outgoing{native}); err != nil {
 		t.Fatal(err)
 	}
-	rec := w.record("forgotten")
-	if fs, err := w.store.Store.Forget(t.Context(), []dedupe.Forgotten{{Key: key("forgotten"), Fence: rec.Fence}}); err != nil || fs[0] != nil {
+	rec := w.Record("forgotten")
+	if fs, err := w.Store.Store.Forget(t.Context(), []dedupe.Forgotten{{Key: rig.Key("forgotten"), Fence: rec.Fence}}); err != nil || fs[0] != nil {
 		t.Fatal(fs, err)
 	}
-	w.wantStatus("park-0", dedupe.Parked)
-	w.wantStatus("fail-0", dedupe.Failed)
-	pass(time.Millisecond)
+	w.WantStatus("park-0", dedupe.Parked)
+	w.WantStatus("fail-0", dedupe.Failed)
+	rig.Pass(time.Millisecond)
 	w.set(true)
 	return w
 }
@@ -183,12 +184,12 @@ func (w *ward) open(b broker.Receiver) *dlq.Queue {
 // that failed anew: these, and what was not in the plan, are still letters.
 func (w *ward) endPlan(what string, o dlq.ReplayOptions) {
 	w.Helper()
-	o.To = w.q
+	o.To = w.Q
 	// In a group that is ordered, copies of the letter that is not in the plan wait behind it.
-	if rep, err := w.open(w.dlq).Replay(w.Context(), o); err != nil && !errors.Is(err, dlq.ErrIncomplete) || len(rep.Failed) > 0 {
+	if rep, err := w.open(w.DLQ).Replay(w.Context(), o); err != nil && !errors.Is(err, dlq.ErrIncomplete) || len(rep.Failed) > 0 {
 		w.Errorf("%s: the plan once more: %v, %v", what, err, rep)
 	}
-	pass(time.Minute)
+	rig.Pass(time.Minute)
 	w.keys(func(k string) {
 		want := 1
 		if k == "fail-5" || !o.Ramp && (k == "fail-0" || k == "fail-1") {
@@ -204,30 +205,30 @@ func (w *ward) endPlan(what string, o dlq.ReplayOptions) {
 func (w *ward) cure() {
 	w.Helper()
 	for range 5 {
-		if depth(w.T, w.dlq) == 0 {
+		if rig.Depth(w.T, w.DLQ) == 0 {
 			return
 		}
-		pass(time.Minute) // for what a dead replayer held
-		if _, err := w.open(w.dlq).Replay(w.Context(), dlq.ReplayOptions{To: w.q}); err != nil {
+		rig.Pass(time.Minute) // for what a dead replayer held
+		if _, err := w.open(w.DLQ).Replay(w.Context(), dlq.ReplayOptions{To: w.Q}); err != nil {
 			w.Fatal(err)
 		}
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 	}
-	w.Errorf("%d letters are left", depth(w.T, w.dlq))
+	w.Errorf("%d letters are left", rig.Depth(w.T, w.DLQ))
 }
 
 // wantCured checks that each job had its effect once, and that nothing is left anywhere.
 func (w *ward) wantCured(what string) {
 	w.Helper()
-	w.wantQueue(0)
-	if n := depth(w.T, w.dlq); n != 0 {
+	w.WantQueue(0)
+	if n := rig.Depth(w.T, w.DLQ); n != 0 {
 		w.Errorf("%s: %d letters are left", what, n)
 	}
 	w.keys(func(k string) {
 		if n := w.ran[k]; n != 1 {
 			w.Errorf("%s: job %s had its effect %d times", what, k, n)
 		}
-		if got := w.record(k).Status; got != dedupe.Done {
+		if got := w.Record(k).Status; got != dedupe.Done {
 			w.Errorf("%s: job %s is %v", what, k, got)
 		}
 	})
@@ -306,8 +307,8 @@ func replayWith(t *testing.T, p membroker.Preset, m mishap, at int, how kind) []
 		Filter: dlq.Filter{Match: func(m *broker.Message) bool { return m.Meta.Key != "fail-5" }},
 	}
 	if how != plain {
-		o.To = w.q
-		plan, err := w.open(w.dlq).PlanReplay(t.Context(), o)
+		o.To = w.Q
+		plan, err := w.open(w.DLQ).PlanReplay(t.Context(), o)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -316,12 +317,12 @@ func replayWith(t *testing.T, p membroker.Preset, m mishap, at int, how kind) []
 			o.Canary, o.CanaryWait = 2, 15*time.Second
 		}
 	}
-	w.w = w.worker(nil)
-	w.start()
+	w.W = w.Worker(nil)
+	w.Start()
 	ctx, stop := context.WithCancelCause(t.Context())
 	r := &replayer{mishap: m, at: at, stop: stop}
-	o.To = hands{w.q, r}
-	_, err := w.open(hands{w.dlq, r}).Replay(ctx, o)
+	o.To = hands{w.Q, r}
+	_, err := w.open(hands{w.DLQ, r}).Replay(ctx, o)
 	struck := r.n >= at
 	what := fmt.Sprintf("call %d of %d", at, r.n)
 	if struck {
@@ -334,17 +335,17 @@ func replayWith(t *testing.T, p membroker.Preset, m mishap, at int, how kind) []
 	case !r.dead && err != nil:
 		t.Errorf("%s: %v", what, err)
 	}
-	pass(time.Minute)
+	rig.Pass(time.Minute)
 	if how != plain {
 		w.endPlan(what, o)
 	}
 	w.cure()
-	pass(2 * time.Minute)
-	if err := w.stop(); err != nil {
+	rig.Pass(2 * time.Minute)
+	if err := w.Stop(); err != nil {
 		t.Error(err)
 	}
 	w.wantCured(what)
-	pass(time.Minute)
+	rig.Pass(time.Minute)
 	return r.calls
 }
 
@@ -354,32 +355,32 @@ func TestTwoReplaysAtOnce(t *testing.T) {
 		t.Run(p.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWard(t, p)
-				w.w = w.worker(nil)
-				w.start()
+				w.W = w.Worker(nil)
+				w.Start()
 				// Held for too short a time, letters go from hand to hand.
-				w.dlq.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+				w.DLQ.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 					if c.Op == onceqtest.Extend || c.Op == onceqtest.Ack && c.N%3 == 1 {
-						return faulty.Fail(errBoom)
+						return faulty.Fail(rig.ErrBoom)
 					}
 					return nil
 				})
 				var both sync.WaitGroup
 				for range 2 {
 					both.Go(func() {
-						if _, err := w.open(w.dlq).Replay(t.Context(), dlq.ReplayOptions{To: w.q, PerSecond: 1}); err != nil && !errors.Is(err, dlq.ErrIncomplete) {
+						if _, err := w.open(w.DLQ).Replay(t.Context(), dlq.ReplayOptions{To: w.Q, PerSecond: 1}); err != nil && !errors.Is(err, dlq.ErrIncomplete) {
 							t.Error(err)
 						}
 					})
 				}
 				both.Wait()
-				w.dlq.SetFault(nil)
+				w.DLQ.SetFault(nil)
 				w.cure()
-				pass(2 * time.Minute)
-				if err := w.stop(); err != nil {
+				rig.Pass(2 * time.Minute)
+				if err := w.Stop(); err != nil {
 					t.Error(err)
 				}
 				w.wantCured("two at once")
-				pass(time.Minute)
+				rig.Pass(time.Minute)
 			})
 		})
 	}
@@ -396,21 +397,21 @@ func TestReplayIsSwallowed(t *testing.T) {
 				w.again[k] = true
 			}
 		})
-		w.w = w.worker(nil)
-		w.start()
+		w.W = w.Worker(nil)
+		w.Start()
 		for at := range 3 { // dies after each of its first sends, before the ack
 			ctx, stop := context.WithCancelCause(t.Context())
 			r := &replayer{mishap: mishap{applied: true, die: true}, at: 2 + at, stop: stop}
-			_, _ = w.open(hands{w.dlq, r}).Replay(ctx, dlq.ReplayOptions{To: hands{w.q, r}})
-			pass(15 * time.Second)
+			_, _ = w.open(hands{w.DLQ, r}).Replay(ctx, dlq.ReplayOptions{To: hands{w.Q, r}})
+			rig.Pass(15 * time.Second)
 		}
 		w.cure()
-		pass(2 * time.Minute)
-		if err := w.stop(); err != nil {
+		rig.Pass(2 * time.Minute)
+		if err := w.Stop(); err != nil {
 			t.Error(err)
 		}
 		w.wantCured("swallowed")
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 	})
 }
 
@@ -418,23 +419,23 @@ func TestReplayIsSwallowed(t *testing.T) {
 func TestReplayOfADoneJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWard(t, membroker.Memory)
-		w.w = w.worker(nil)
-		ls := w.letters()
+		w.W = w.Worker(nil)
+		ls := w.Letters()
 		for _, l := range ls {
-			w.rig.replay(l) // as a console's redrive would
-			if _, err := w.dlq.Send(t.Context(), []broker.Outgoing{{Body: l.Body, Meta: l.Meta}}); err != nil {
+			w.Rig.Replay(l) // as a console's redrive would
+			if _, err := w.DLQ.Send(t.Context(), []broker.Outgoing{{Body: l.Body, Meta: l.Meta}}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		w.run(time.Minute)
-		w.start()
+		w.RunFor(time.Minute)
+		w.Start()
 		w.cure()
-		pass(time.Minute)
-		if err := w.stop(); err != nil {
+		rig.Pass(time.Minute)
+		if err := w.Stop(); err != nil {
 			t.Error(err)
 		}
 		w.wantCured("again")
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 	})
 }
 
@@ -443,67 +444,67 @@ func TestReplayCanary(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWard(t, membroker.SQSStandard)
 		w.set(false)
-		w.w = w.worker(nil)
-		w.start()
-		before := depth(t, w.dlq)
-		q := w.open(w.dlq)
-		rep, err := q.Replay(t.Context(), dlq.ReplayOptions{To: w.q, Canary: 2})
+		w.W = w.Worker(nil)
+		w.Start()
+		before := rig.Depth(t, w.DLQ)
+		q := w.open(w.DLQ)
+		rep, err := q.Replay(t.Context(), dlq.ReplayOptions{To: w.Q, Canary: 2})
 		var back *dlq.CanaryError
 		if !errors.As(err, &back) || rep.Replayed != 2 || back.Sent != 2 || len(back.Back) == 0 || !strings.Contains(err.Error(), back.Back[0].Key) {
 			t.Errorf("%v, %v", err, rep)
 		}
-		pass(time.Minute) // the other canary is on its way, perhaps
-		if after := depth(t, w.dlq); after+int64(rep.Copies) != before {
+		rig.Pass(time.Minute) // the other canary is on its way, perhaps
+		if after := rig.Depth(t, w.DLQ); after+int64(rep.Copies) != before {
 			t.Errorf("%d letters, and %d copies dropped; before there were %d", after, rep.Copies, before)
 		}
 		w.set(true)
-		rep, err = q.Replay(t.Context(), dlq.ReplayOptions{To: w.q, Canary: 2, CanaryWait: 20 * time.Second})
+		rep, err = q.Replay(t.Context(), dlq.ReplayOptions{To: w.Q, Canary: 2, CanaryWait: 20 * time.Second})
 		if err != nil || len(rep.Skipped)+len(rep.Failed) > 0 {
 			t.Errorf("%v, %v", err, rep)
 		}
 		w.cure()
-		pass(time.Minute)
-		if err := w.stop(); err != nil {
+		rig.Pass(time.Minute)
+		if err := w.Stop(); err != nil {
 			t.Error(err)
 		}
 		w.wantCured("with canaries")
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 	})
 }
 
 // A replay edited to another key is a job of its own.
 func TestReplayUnderAnotherKey(t *testing.T) {
-	bubble(t, func(_ context.Context, j *onceq.Job) error { return nil }, func(r *rig) {
-		r.start()
-		r.send("a")
-		pass(time.Minute)
-		other := message("a")
+	rig.Bubble(t, func(_ context.Context, j *onceq.Job) error { return nil }, func(r *rig.Rig) {
+		r.Start()
+		r.Send("a")
+		rig.Pass(time.Minute)
+		other := rig.Message("a")
 		other.Body = []byte("another payload")
-		r.put(other)
-		pass(time.Minute)
-		if err := r.stop(); err != nil {
+		r.Put(other)
+		rig.Pass(time.Minute)
+		if err := r.Stop(); err != nil {
 			r.Error(err)
 		}
-		q, err := dlq.New(r.dlq, nil)
+		q, err := dlq.New(r.DLQ, nil)
 		if err != nil {
 			r.Fatal(err)
 		}
-		rep, err := q.Replay(r.Context(), dlq.ReplayOptions{To: r.q})
+		rep, err := q.Replay(r.Context(), dlq.ReplayOptions{To: r.Q})
 		if err != nil || len(rep.Skipped) != 1 || rep.Replayed != 0 {
 			r.Fatalf("%v, %v", rep, err)
 		}
-		rep, err = q.Replay(r.Context(), dlq.ReplayOptions{To: r.q, Edit: func(o *broker.Outgoing) error {
+		rep, err = q.Replay(r.Context(), dlq.ReplayOptions{To: r.Q, Edit: func(o *broker.Outgoing) error {
 			o.Meta.Key += "-2"
 			return nil
 		}})
 		if err != nil || rep.Replayed != 1 {
 			r.Fatalf("%v, %v", rep, err)
 		}
-		r.w = r.worker(nil)
-		r.run(time.Minute)
-		r.wantStatus("a-2", dedupe.Done)
-		r.noLetters()
-	}, with(func(c *setup) { c.Fingerprint = func(m *broker.Message) []byte { return m.Body } }))
+		r.W = r.Worker(nil)
+		r.RunFor(time.Minute)
+		r.WantStatus("a-2", dedupe.Done)
+		r.NoLetters()
+	}, rig.With(func(c *rig.Setup) { c.Fingerprint = func(m *broker.Message) []byte { return m.Body } }))
 }
 
 // A Fingerprint that panics makes a letter for which no claim was won. Once the function is mended,
@@ -511,27 +512,27 @@ func TestReplayUnderAnotherKey(t *testing.T) {
 func TestReplayAfterAFingerprintThatPanicked(t *testing.T) {
 	broken := true
 	ran := 0
-	bubble(t, func(context.Context, *onceq.Job) error { ran++; return nil }, func(r *rig) {
-		r.send("a")
-		r.run(time.Second)
+	rig.Bubble(t, func(context.Context, *onceq.Job) error { ran++; return nil }, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
 		for _, mended := range []bool{false, true} {
 			broken = !mended
-			q, err := dlq.New(r.dlq, nil)
+			q, err := dlq.New(r.DLQ, nil)
 			if err != nil {
 				r.Fatal(err)
 			}
-			if rep, err := q.Replay(r.Context(), dlq.ReplayOptions{To: r.q}); err != nil || rep.Replayed != 1 {
+			if rep, err := q.Replay(r.Context(), dlq.ReplayOptions{To: r.Q}); err != nil || rep.Replayed != 1 {
 				r.Fatalf("%v, %v", rep, err)
 			}
-			r.w = r.worker(nil)
-			r.run(time.Minute)
+			r.W = r.Worker(nil)
+			r.RunFor(time.Minute)
 		}
-		r.wantStatus("a", dedupe.Done)
-		r.noLetters()
+		r.WantStatus("a", dedupe.Done)
+		r.NoLetters()
 		if ran != 1 {
 			r.Errorf("%d runs, want 1", ran)
 		}
-	}, with(func(c *setup) {
+	}, rig.With(func(c *rig.Setup) {
 		c.Fingerprint = func(m *broker.Message) []byte {
 			if broken {
 				panic("Fingerprint")

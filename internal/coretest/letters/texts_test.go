@@ -1,4 +1,4 @@
-package onceq_test
+package letters
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 func TestActionsHaveNames(t *testing.T) {
@@ -18,7 +19,7 @@ func TestActionsHaveNames(t *testing.T) {
 }
 
 func TestParkedErrorSaysWhatIsKnown(t *testing.T) {
-	e := &onceq.ParkedError{Key: key("a"), Class: "interrupted"}
+	e := &onceq.ParkedError{Key: rig.Key("a"), Class: "interrupted"}
 	if s := e.Error(); !strings.Contains(s, "is parked (interrupted)") || strings.HasSuffix(s, ":") {
 		t.Errorf("%q", s)
 	}
@@ -30,7 +31,7 @@ func TestParkedErrorSaysWhatIsKnown(t *testing.T) {
 
 // KeepInQueue says that there is no dead-letter queue. Whoever sends to it all the same hears so.
 func TestKeepInQueueTakesNothing(t *testing.T) {
-	if _, err := onceq.KeepInQueue.Send(t.Context(), []broker.Outgoing{message("a")}); !errors.Is(err, broker.ErrUnsupported) {
+	if _, err := onceq.KeepInQueue.Send(t.Context(), []broker.Outgoing{rig.Message("a")}); !errors.Is(err, broker.ErrUnsupported) {
 		t.Errorf("Send: %v", err)
 	}
 }

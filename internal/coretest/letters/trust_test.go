@@ -1,4 +1,4 @@
-package onceq_test
+package letters
 
 import (
 	"bytes"
@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,47 +15,25 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// down is a handler that fails for good until it is mended, and notes the bodies that it ran to
-// their end.
-type down struct {
-	mended bool
-
-	mu  sync.Mutex
-	ran []string
+func printed(r *rig.Rig) {
+	r.Cfg.Fingerprint = func(m *broker.Message) []byte { return m.Body }
 }
-
-func (d *down) handle(_ context.Context, j *onceq.Job) error {
-	if !d.mended {
-		return onceq.Permanent(errBoom)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.ran = append(d.ran, string(j.Message.Body))
-	return nil
-}
-
-func printed(r *rig) {
-	r.cfg.Fingerprint = func(m *broker.Message) []byte { return m.Body }
-}
-
-var signingKeys = dlq.Keys{bytes.Repeat([]byte("k"), 32), bytes.Repeat([]byte("l"), 32)}
-
-func signs(r *rig) { r.cfg.LetterKeys = signingKeys }
 
 // replayAll replays the dead-letter queue, as an operator does who has mended the cause.
-func (r *rig) replayAll(o *dlq.Options, edit func(*broker.Outgoing) error) dlq.Report {
+func replayAll(r *rig.Rig, o *dlq.Options, edit func(*broker.Outgoing) error) dlq.Report {
 	r.Helper()
-	q, err := dlq.New(r.dlq, o)
+	q, err := dlq.New(r.DLQ, o)
 	if err != nil {
 		r.Fatal(err)
 	}
-	pass(time.Second) // what failed in this very instant is newer than the replay
-	rep, err := q.Replay(r.Context(), dlq.ReplayOptions{To: r.q.Broker, Edit: edit})
+	rig.Pass(time.Second) // what failed in this very instant is newer than the replay
+	rep, err := q.Replay(r.Context(), dlq.ReplayOptions{To: r.Q.Broker, Edit: edit})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -80,21 +57,21 @@ func forged(k string, n int) []broker.Outgoing {
 func TestForgedLettersReopenNothing(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		set   option
+		set   rig.Option
 		class string
 	}{
 		{"fingerprint", printed, onceq.ClassMismatch},
-		{"no fingerprint", func(*rig) {}, onceq.ClassDuplicate},
-		{"keys", signs, onceq.ClassDuplicate},
+		{"no fingerprint", func(*rig.Rig) {}, onceq.ClassDuplicate},
+		{"keys", rig.Signs, onceq.ClassDuplicate},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var d down
-			bubble(t, d.handle, func(r *rig) {
-				r.send("a")
-				r.run(time.Second)
-				r.putRaw(forged("a", 10)...)
-				r.run(time.Second)
-				ls := r.letters()
+			var d rig.Down
+			rig.Bubble(t, d.Handle, func(r *rig.Rig) {
+				r.Send("a")
+				r.RunFor(time.Second)
+				r.PutRaw(forged("a", 10)...)
+				r.RunFor(time.Second)
+				ls := r.Letters()
 				if len(ls) != 11 {
 					t.Fatalf("%d letters, want 11", len(ls))
 				}
@@ -106,37 +83,37 @@ func TestForgedLettersReopenNothing(t *testing.T) {
 				}
 				// The forged ones come first.
 				slices.SortFunc(ls, func(a, b *broker.Message) int { return len(b.Body) - len(a.Body) })
-				d.mended = true
+				d.Mended = true
 				for _, l := range ls {
-					r.putRaw(broker.Outgoing{Body: l.Body, Attributes: l.Attributes, Meta: l.Meta})
+					r.PutRaw(broker.Outgoing{Body: l.Body, Attributes: l.Attributes, Meta: l.Meta})
 				}
-				r.run(time.Minute)
-				if !slices.Equal(d.ran, []string{"a"}) {
-					t.Errorf("ran %q", d.ran)
+				r.RunFor(time.Minute)
+				if !slices.Equal(d.Ran, []string{"a"}) {
+					t.Errorf("ran %q", d.Ran)
 				}
-			}, c.set, with(func(c *setup) { c.Concurrency = 1 }))
+			}, c.set, rig.With(func(c *rig.Setup) { c.Concurrency = 1 }))
 		})
 	}
 }
 
 // The letter of a duplicate loses nothing. A replay acks it, once the job that has its key is done.
 func TestReplayOfDuplicates(t *testing.T) {
-	var d down
-	bubble(t, d.handle, func(r *rig) {
-		r.send("a", "a")
-		r.run(time.Second)
-		r.put(broker.Outgoing{Body: []byte("other"), Meta: &broker.Meta{Key: "a"}})
-		r.run(time.Second)
-		d.mended = true
+	var d rig.Down
+	rig.Bubble(t, d.Handle, func(r *rig.Rig) {
+		r.Send("a", "a")
+		r.RunFor(time.Second)
+		r.Put(broker.Outgoing{Body: []byte("other"), Meta: &broker.Meta{Key: "a"}})
+		r.RunFor(time.Second)
+		d.Mended = true
 		for range 2 {
-			r.replayAll(nil, nil)
-			r.run(time.Minute)
+			replayAll(r, nil, nil)
+			r.RunFor(time.Minute)
 		}
-		r.noLetters()
-		r.wantQueue(0)
-		r.wantStatus("a", dedupe.Done)
-		if len(d.ran) != 1 {
-			t.Errorf("%d runs", len(d.ran))
+		r.NoLetters()
+		r.WantQueue(0)
+		r.WantStatus("a", dedupe.Done)
+		if len(d.Ran) != 1 {
+			t.Errorf("%d runs", len(d.Ran))
 		}
 	})
 }
@@ -149,34 +126,34 @@ func TestOwnMessageComesAgain(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name    string
-		set     option
+		set     rig.Option
 		foreign bool
 	}{
-		{"ours", func(*rig) {}, false},
-		{"under keys", signs, false},
-		{"foreign", func(r *rig) {
-			r.cfg.Key = func(*broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: "a"}, nil }
+		{"ours", func(*rig.Rig) {}, false},
+		{"under keys", rig.Signs, false},
+		{"foreign", func(r *rig.Rig) {
+			r.Cfg.Key = func(*broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: "a"}, nil }
 		}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, failing, func(r *rig) {
-				r.dlq.SetFault(func(context.Context, onceqtest.Call) faulty.Faults { return faulty.Fail(errBoom) })
+			rig.Bubble(t, rig.Failing, func(r *rig.Rig) {
+				r.DLQ.SetFault(func(context.Context, onceqtest.Call) faulty.Faults { return faulty.Fail(rig.ErrBoom) })
 				if c.foreign {
-					if err := r.q.SendRaw(r.Context(), []byte("a"), map[string]string{"x": "1"}); err != nil {
+					if err := r.Q.SendRaw(r.Context(), []byte("a"), map[string]string{"x": "1"}); err != nil {
 						t.Fatal(err)
 					}
 				} else {
-					m := message("a")
+					m := rig.Message("a")
 					m.Attributes = map[string]string{"x": "1", broker.TraceAttribute: "00-1"}
-					r.put(m)
+					r.Put(m)
 				}
-				r.run(10 * time.Second) // it ends before the letter is put
-				r.wantStatus("a", dedupe.Failed)
-				r.dlq.SetFault(nil)
-				pass(time.Minute)
+				r.RunFor(10 * time.Second) // it ends before the letter is put
+				r.WantStatus("a", dedupe.Failed)
+				r.DLQ.SetFault(nil)
+				rig.Pass(time.Minute)
 				// The queue's own redrive, or a console, makes another message of the same
 				// content.
-				ms, err := r.q.Broker.Receive(r.Context(), broker.ReceiveOptions{Max: 1})
+				ms, err := r.Q.Broker.Receive(r.Context(), broker.ReceiveOptions{Max: 1})
 				if err != nil || len(ms) != 1 {
 					t.Fatal(ms, err)
 				}
@@ -186,17 +163,17 @@ func TestOwnMessageComesAgain(t *testing.T) {
 					again.Meta.ID, again.Meta.Created = "another", time.Now()
 					again.Attributes[broker.TraceAttribute] = "00-2"
 				}
-				r.putRaw(again)
-				if err := r.q.Broker.Nack(r.Context(), []broker.Hold{{Receipt: ms[0].Receipt}}); err != nil {
+				r.PutRaw(again)
+				if err := r.Q.Broker.Nack(r.Context(), []broker.Hold{{Receipt: ms[0].Receipt}}); err != nil {
 					t.Fatal(err)
 				}
-				r.run(time.Second)
-				ls := r.letters()
+				r.RunFor(time.Second)
+				ls := r.Letters()
 				if len(ls) != 2 {
 					t.Fatalf("%d letters, want 2", len(ls))
 				}
 				for _, l := range ls {
-					if l.Meta.Dead.Fence != r.record("a").Fence || l.Meta.Dead.Class != onceq.ClassPermanent {
+					if l.Meta.Dead.Fence != r.Record("a").Fence || l.Meta.Dead.Class != onceq.ClassPermanent {
 						t.Errorf("the letter is %+v", l.Meta.Dead)
 					}
 				}
@@ -214,18 +191,18 @@ func TestOwnIsToldByTheContent(t *testing.T) {
 		"expires":    func(m *broker.Outgoing) { m.Meta.Expires = time.Now().Add(time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, failing, func(r *rig) {
-				m := message("a")
+			rig.Bubble(t, rig.Failing, func(r *rig.Rig) {
+				m := rig.Message("a")
 				m.Meta.ID = "job"
-				r.put(m)
-				r.run(time.Second)
-				r.letter(onceq.ClassPermanent)
-				again := message("a")
+				r.Put(m)
+				r.RunFor(time.Second)
+				r.Letter(onceq.ClassPermanent)
+				again := rig.Message("a")
 				again.Meta.ID = "job"
 				change(&again)
-				r.put(again)
-				r.run(time.Second)
-				if d := r.letter(onceq.ClassDuplicate).Meta.Dead; d.Fence != 0 || d.Signature != "" {
+				r.Put(again)
+				r.RunFor(time.Second)
+				if d := r.Letter(onceq.ClassDuplicate).Meta.Dead; d.Fence != 0 || d.Signature != "" {
 					t.Errorf("the letter is %+v", d)
 				}
 			})
@@ -235,19 +212,19 @@ func TestOwnIsToldByTheContent(t *testing.T) {
 
 // A letter with another body is not acked in silence, although its key is done meanwhile.
 func TestReplayOfADoneKeyWithAnotherBody(t *testing.T) {
-	var d down
-	bubble(t, d.handle, func(r *rig) {
-		r.send("a")
-		r.run(time.Second)
-		l := r.letter(onceq.ClassPermanent)
-		d.mended = true
-		r.putRaw(broker.Outgoing{Body: []byte("corrected"), Meta: l.Meta})
-		r.run(time.Second)
-		r.putRaw(broker.Outgoing{Body: l.Body, Meta: l.Meta})
-		r.run(time.Second)
-		r.letter(onceq.ClassMismatch)
-		if !slices.Equal(d.ran, []string{"corrected"}) {
-			t.Errorf("ran %q", d.ran)
+	var d rig.Down
+	rig.Bubble(t, d.Handle, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
+		l := r.Letter(onceq.ClassPermanent)
+		d.Mended = true
+		r.PutRaw(broker.Outgoing{Body: []byte("corrected"), Meta: l.Meta})
+		r.RunFor(time.Second)
+		r.PutRaw(broker.Outgoing{Body: l.Body, Meta: l.Meta})
+		r.RunFor(time.Second)
+		r.Letter(onceq.ClassMismatch)
+		if !slices.Equal(d.Ran, []string{"corrected"}) {
+			t.Errorf("ran %q", d.Ran)
 		}
 	}, printed)
 }
@@ -290,27 +267,27 @@ func TestOnlySignedLettersReopen(t *testing.T) {
 		{"time", func(m *broker.Outgoing) { m.Meta.Dead.At = time.Now().Add(time.Hour) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var d down
-			bubble(t, d.handle, func(r *rig) {
-				m := message("a")
+			var d rig.Down
+			rig.Bubble(t, d.Handle, func(r *rig.Rig) {
+				m := rig.Message("a")
 				m.Attributes = map[string]string{"x": "1", broker.TraceAttribute: "00-1"}
-				r.put(m)
-				r.run(time.Second)
-				l := r.letter(onceq.ClassPermanent)
-				d.mended = true
+				r.Put(m)
+				r.RunFor(time.Second)
+				l := r.Letter(onceq.ClassPermanent)
+				d.Mended = true
 				again := broker.Outgoing{Body: l.Body, Attributes: maps.Clone(l.Attributes), Meta: l.Meta.Clone()}
 				c.change(&again)
-				r.putRaw(again)
-				r.run(time.Minute)
-				if (len(d.ran) == 1) != c.reopens {
-					t.Errorf("ran %q", d.ran)
+				r.PutRaw(again)
+				r.RunFor(time.Minute)
+				if (len(d.Ran) == 1) != c.reopens {
+					t.Errorf("ran %q", d.Ran)
 				}
-				told := r.log.count("none of ProcessorConfig.LetterKeys has signed it")
+				told := r.Logged.Count("none of ProcessorConfig.LetterKeys has signed it")
 				if c.reopens != (told == 0) {
 					t.Errorf("%d log records", told)
 				}
-				r.wantQueue(0)
-			}, signs)
+				r.WantQueue(0)
+			}, rig.Signs)
 		})
 	}
 }
@@ -318,55 +295,55 @@ func TestOnlySignedLettersReopen(t *testing.T) {
 // A signature is for one scope. Two scopes may share a LetterKey, and still take only their own
 // letters.
 func TestSignaturesAreOfAScope(t *testing.T) {
-	bubble(t, failing, func(r *rig) {
-		r.send("a")
-		r.run(time.Second)
-		l := r.letter(onceq.ClassPermanent)
-		w := r.worker(func(c *setup) { c.Scope = "other" })
-		r.w = w
-		r.putRaw(broker.Outgoing{Body: l.Body, Meta: l.Meta})
-		r.run(time.Second)
-		if n := r.log.count("none of ProcessorConfig.LetterKeys has signed it"); n != 1 {
+	rig.Bubble(t, rig.Failing, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
+		l := r.Letter(onceq.ClassPermanent)
+		w := r.Worker(func(c *rig.Setup) { c.Scope = "other" })
+		r.W = w
+		r.PutRaw(broker.Outgoing{Body: l.Body, Meta: l.Meta})
+		r.RunFor(time.Second)
+		if n := r.Logged.Count("none of ProcessorConfig.LetterKeys has signed it"); n != 1 {
 			t.Errorf("%d log records", n)
 		}
-	}, signs)
+	}, rig.Signs)
 }
 
 // A letter of a key that was rotated out of the first place still counts, and its replay is signed
 // by the new one.
 func TestKeysAreRotated(t *testing.T) {
-	var d down
-	newer := dlq.Keys{bytes.Repeat([]byte("n"), 32), signingKeys[0]}
-	bubble(t, d.handle, func(r *rig) {
-		r.send("a")
-		r.run(time.Second)
-		r.cfg.LetterKeys = newer
-		r.w = r.worker(nil)
-		r.replayAll(&dlq.Options{LetterKeys: newer}, nil)
-		r.run(time.Second)
-		l := r.letter(onceq.ClassPermanent)
+	var d rig.Down
+	newer := dlq.Keys{bytes.Repeat([]byte("n"), 32), rig.SigningKeys[0]}
+	rig.Bubble(t, d.Handle, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
+		r.Cfg.LetterKeys = newer
+		r.W = r.Worker(nil)
+		replayAll(r, &dlq.Options{LetterKeys: newer}, nil)
+		r.RunFor(time.Second)
+		l := r.Letter(onceq.ClassPermanent)
 		if !newer[:1].Signed(l) {
 			t.Error("the letter is not signed by the first key")
 		}
-		r.putRaw(broker.Outgoing{Body: l.Body, Meta: l.Meta})
-		d.mended = true
-		r.run(time.Second)
-		r.wantStatus("a", dedupe.Done)
-	}, signs)
+		r.PutRaw(broker.Outgoing{Body: l.Body, Meta: l.Meta})
+		d.Mended = true
+		r.RunFor(time.Second)
+		r.WantStatus("a", dedupe.Done)
+	}, rig.Signs)
 }
 
 // The signature counts where a letter is cut down until it fits.
 func TestSignatureOfALetterThatIsCut(t *testing.T) {
-	bubble(t, returns(onceq.Permanent(fmt.Errorf("%s", strings.Repeat("long ", 300)))), func(r *rig) {
-		m := message("a")
+	rig.Bubble(t, rig.Returns(onceq.Permanent(fmt.Errorf("%s", strings.Repeat("long ", 300)))), func(r *rig.Rig) {
+		m := rig.Message("a")
 		m.Body = bytes.Repeat([]byte("x"), 1<<20-900)
-		r.put(m)
-		r.run(time.Second)
-		l := r.letter(onceq.ClassPermanent)
-		if len(l.Meta.Dead.LastErr) > 2*letter.TrimmedText || !signingKeys.Signed(l) {
+		r.Put(m)
+		r.RunFor(time.Second)
+		l := r.Letter(onceq.ClassPermanent)
+		if len(l.Meta.Dead.LastErr) > 2*letter.TrimmedText || !rig.SigningKeys.Signed(l) {
 			t.Errorf("the letter is %+v", l.Meta.Dead)
 		}
-	}, preset(membroker.SQSStandard), signs)
+	}, rig.Preset(membroker.SQSStandard), rig.Signs)
 }
 
 // The logs do not show what reopens a job. And whoever learns it elsewhere cannot use it without a
@@ -381,43 +358,43 @@ func TestFenceIsNoSecretWithKeys(t *testing.T) {
 		}
 		return nil
 	}
-	bubble(t, h, func(r *rig) {
-		r.send("a")
-		r.run(time.Second)
-		r.wantStatus("a", dedupe.Parked)
-		fence := r.record("a").Fence
-		if n := r.log.count(fmt.Sprint(fence)); n != 0 {
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
+		r.WantStatus("a", dedupe.Parked)
+		fence := r.Record("a").Fence
+		if n := r.Logged.Count(fmt.Sprint(fence)); n != 0 {
 			t.Errorf("the fence of a parked job is in %d log lines", n)
 		}
 		crashes = false
-		r.putRaw(broker.Outgoing{Body: []byte("forged"), Meta: &broker.Meta{Key: "a", Dead: &broker.Dead{Fence: fence}}})
-		r.run(time.Second)
-		r.wantStatus("a", dedupe.Parked)
+		r.PutRaw(broker.Outgoing{Body: []byte("forged"), Meta: &broker.Meta{Key: "a", Dead: &broker.Dead{Fence: fence}}})
+		r.RunFor(time.Second)
+		r.WantStatus("a", dedupe.Parked)
 		if !slices.Equal(ran, []string{"a"}) {
 			t.Errorf("ran %q", ran)
 		}
-	}, parks, signs)
+	}, rig.Parks, rig.Signs)
 	crashes = true
-	bubble(t, h, func(r *rig) {
-		r.send("a")
-		r.run(time.Second)
-		r.wantStatus("a", dedupe.Parked)
-		if n := r.log.count(fmt.Sprint("fence=", r.record("a").Fence)); n != 0 {
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
+		r.WantStatus("a", dedupe.Parked)
+		if n := r.Logged.Count(fmt.Sprint("fence=", r.Record("a").Fence)); n != 0 {
 			t.Errorf("the fence of a parked job that is kept is in %d log lines", n)
 		}
-	}, parks, keeps)
-	bubble(t, failing, func(r *rig) {
-		r.send("a", "a") // the second finds it failed
-		r.run(time.Minute)
-		r.wantStatus("a", dedupe.Failed)
-		if n := r.log.count(fmt.Sprint("fence=", r.record("a").Fence)); n != 0 {
+	}, rig.Parks, keeps)
+	rig.Bubble(t, rig.Failing, func(r *rig.Rig) {
+		r.Send("a", "a") // the second finds it failed
+		r.RunFor(time.Minute)
+		r.WantStatus("a", dedupe.Failed)
+		if n := r.Logged.Count(fmt.Sprint("fence=", r.Record("a").Fence)); n != 0 {
 			t.Errorf("the fence of a failed job is in %d log lines", n)
 		}
 	})
-	bubble(t, returns(nil), func(r *rig) {
-		r.send("a")
-		r.run(time.Second)
-		if n := r.log.count(fmt.Sprint("fence=", r.record("a").Fence)); n != 1 {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
+		if n := r.Logged.Count(fmt.Sprint("fence=", r.Record("a").Fence)); n != 1 {
 			t.Errorf("the fence of a done job is in %d log lines, want 1", n)
 		}
 	})
@@ -432,25 +409,25 @@ func TestWhatIsTooOldDoesNotTakeTheKey(t *testing.T) {
 	} {
 		for _, fingerprints := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/fingerprints=%v", name, fingerprints), func(t *testing.T) {
-				var d down
-				d.mended = true
-				bubble(t, d.handle, func(r *rig) {
+				var d rig.Down
+				d.Mended = true
+				rig.Bubble(t, d.Handle, func(r *rig.Rig) {
 					m := broker.Outgoing{Body: []byte("forged"), Meta: &broker.Meta{ID: "f", Key: "a"}}
 					old(m.Meta)
-					r.putRaw(m)
-					r.run(time.Second)
-					r.letter(name)
-					r.send("a")
-					r.run(time.Second)
-					r.wantStatus("a", dedupe.Done)
-					r.noLetters()
-					if rec := r.record("a"); rec.Attempt != 1 {
+					r.PutRaw(m)
+					r.RunFor(time.Second)
+					r.Letter(name)
+					r.Send("a")
+					r.RunFor(time.Second)
+					r.WantStatus("a", dedupe.Done)
+					r.NoLetters()
+					if rec := r.Record("a"); rec.Attempt != 1 {
 						t.Errorf("the record is %+v", rec)
 					}
-					if !slices.Equal(d.ran, []string{"a"}) {
-						t.Errorf("ran %q", d.ran)
+					if !slices.Equal(d.Ran, []string{"a"}) {
+						t.Errorf("ran %q", d.Ran)
 					}
-				}, with(func(c *setup) {
+				}, rig.With(func(c *rig.Setup) {
 					if fingerprints {
 						c.Fingerprint = func(m *broker.Message) []byte { return m.Body }
 					}
@@ -463,57 +440,57 @@ func TestWhatIsTooOldDoesNotTakeTheKey(t *testing.T) {
 // The letter of an expired job is replayed by an ordinary claim. The letter of a job that may have
 // been done before stays.
 func TestReplayOfWhatWasTooOld(t *testing.T) {
-	var d down
-	d.mended = true
-	bubble(t, d.handle, func(r *rig) {
-		a, b := message("a"), message("b")
+	var d rig.Down
+	d.Mended = true
+	rig.Bubble(t, d.Handle, func(r *rig.Rig) {
+		a, b := rig.Message("a"), rig.Message("b")
 		a.Meta.Expires = time.Now().Add(-time.Second)
 		b.Meta.Created = time.Now().Add(-time.Hour * 24 * 365)
-		r.put(a, b)
-		r.run(time.Second)
-		rep := r.replayAll(nil, func(o *broker.Outgoing) error { o.Meta.Expires = time.Time{}; return nil })
+		r.Put(a, b)
+		r.RunFor(time.Second)
+		rep := replayAll(r, nil, func(o *broker.Outgoing) error { o.Meta.Expires = time.Time{}; return nil })
 		if rep.Replayed != 1 || len(rep.Skipped) != 1 {
 			t.Errorf("the report is %v", rep)
 		}
-		r.run(time.Second)
-		r.wantStatus("a", dedupe.Done)
-		r.wantStatus("b", dedupe.Released)
-		r.letter(onceq.ClassUnproven)
+		r.RunFor(time.Second)
+		r.WantStatus("a", dedupe.Done)
+		r.WantStatus("b", dedupe.Released)
+		r.Letter(onceq.ClassUnproven)
 	})
 }
 
 // A group goes on after a message that is too old. Where letters stay in the queue, so does that
 // message.
 func TestTooOldInAGroupAndKept(t *testing.T) {
-	var d down
-	d.mended = true
-	bubble(t, d.handle, func(r *rig) {
-		m := message("a")
+	var d rig.Down
+	d.Mended = true
+	rig.Bubble(t, d.Handle, func(r *rig.Rig) {
+		m := rig.Message("a")
 		m.Group, m.Meta.Expires = "g", time.Now().Add(-time.Second)
-		r.put(m)
-		r.send("g/b")
-		r.run(time.Second)
-		r.letter(onceq.ClassExpired)
-		r.wantStatus("b", dedupe.Done)
-	}, preset(membroker.SQSFIFO))
-	bubble(t, d.handle, func(r *rig) {
-		m := message("a")
+		r.Put(m)
+		r.Send("g/b")
+		r.RunFor(time.Second)
+		r.Letter(onceq.ClassExpired)
+		r.WantStatus("b", dedupe.Done)
+	}, rig.Preset(membroker.SQSFIFO))
+	rig.Bubble(t, d.Handle, func(r *rig.Rig) {
+		m := rig.Message("a")
 		m.Meta.Expires = time.Now().Add(-time.Second)
-		r.put(m)
-		r.run(3 * time.Hour)
-		r.wantStatus("a", dedupe.Released)
-		r.wantQueue(1)
-		if got := r.q.delays("a"); !slices.Equal(slices.Compact(got), []time.Duration{time.Hour}) {
+		r.Put(m)
+		r.RunFor(3 * time.Hour)
+		r.WantStatus("a", dedupe.Released)
+		r.WantQueue(1)
+		if got := r.Q.Delays("a"); !slices.Equal(slices.Compact(got), []time.Duration{time.Hour}) {
 			t.Errorf("nacked with %v", got)
 		}
 	}, keeps)
 }
 
 func TestReservedAttributeIsNotSent(t *testing.T) {
-	bubble(t, never(t), func(r *rig) {
-		m := message("a")
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		m := rig.Message("a")
 		m.Attributes = map[string]string{dlq.UnreadableAttribute: "x"}
-		if err := onceq.SendOne(r.Context(), r.q.Broker, &m); err == nil || !strings.Contains(err.Error(), "onceq-unreadable") {
+		if err := onceq.SendOne(r.Context(), r.Q.Broker, &m); err == nil || !strings.Contains(err.Error(), "onceq-unreadable") {
 			t.Errorf("Send answered %v", err)
 		}
 	})
@@ -526,25 +503,25 @@ func TestHiddenMetadataIsNotReplayed(t *testing.T) {
 	crash := true
 	h := func(_ context.Context, j *onceq.Job) error {
 		if crash {
-			return onceq.Permanent(errBoom)
+			return onceq.Permanent(rig.ErrBoom)
 		}
 		ran = append(ran, j.Type()+" "+j.Key().Key)
 		return nil
 	}
 	hidden := broker.EncodeMeta(&broker.Meta{ID: "z", Type: "refund", Key: "victims-key", Dead: &broker.Dead{Fence: 77}})
-	bubble(t, h, func(r *rig) {
-		r.putRaw(broker.Outgoing{
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		r.PutRaw(broker.Outgoing{
 			Body: []byte("x"), Attributes: map[string]string{dlq.UnreadableAttribute: hidden},
 			Meta: &broker.Meta{ID: "i", Type: "mail", Key: "k-1"},
 		})
-		r.run(time.Second)
+		r.RunFor(time.Second)
 		crash = false
-		r.replayAll(nil, nil)
-		r.run(time.Second)
+		replayAll(r, nil, nil)
+		r.RunFor(time.Second)
 		if !slices.Equal(ran, []string{"mail k-1"}) {
 			t.Errorf("ran %q", ran)
 		}
-		r.noLetters()
+		r.NoLetters()
 	})
 }
 
@@ -553,14 +530,14 @@ func TestHiddenMetadataIsNotReplayed(t *testing.T) {
 func TestErrorsQuoteNoBody(t *testing.T) {
 	type card struct{ Number string }
 	h := onceq.JSON(func(context.Context, *onceq.Job, card) error { return nil })
-	bubble(t, h.Handle, func(r *rig) {
-		r.put(broker.Outgoing{Body: []byte(`{"Number":4111111111111111}`), Meta: &broker.Meta{Key: "a"}})
-		r.run(time.Second)
-		d := r.letter(onceq.ClassDecode).Meta.Dead
+	rig.Bubble(t, h.Handle, func(r *rig.Rig) {
+		r.Put(broker.Outgoing{Body: []byte(`{"Number":4111111111111111}`), Meta: &broker.Meta{Key: "a"}})
+		r.RunFor(time.Second)
+		d := r.Letter(onceq.ClassDecode).Meta.Dead
 		if strings.Contains(d.LastErr, "4111") || !strings.Contains(d.LastErr, "number at byte 26 into Number of type string") {
 			t.Errorf("the letter tells %q", d.LastErr)
 		}
-		if n := r.log.count("4111"); n != 0 {
+		if n := r.Logged.Count("4111"); n != 0 {
 			t.Errorf("%d log lines hold the number", n)
 		}
 	})
@@ -571,25 +548,25 @@ func TestErrorsQuoteNoBody(t *testing.T) {
 
 // An id or a type of any length is cut in the logs.
 func TestLogLinesAreShort(t *testing.T) {
-	bubble(t, failing, func(r *rig) { // with a line of its own about the letter
-		r.putRaw(broker.Outgoing{Body: []byte("a"), Meta: &broker.Meta{ID: strings.Repeat("i", 100_000), Key: "a"}})
-		r.run(time.Second)
-		if r.log.count("stays in the queue") == 0 {
+	rig.Bubble(t, rig.Failing, func(r *rig.Rig) { // with a line of its own about the letter
+		r.PutRaw(broker.Outgoing{Body: []byte("a"), Meta: &broker.Meta{ID: strings.Repeat("i", 100_000), Key: "a"}})
+		r.RunFor(time.Second)
+		if r.Logged.Count("stays in the queue") == 0 {
 			t.Error("no line tells of the job that stays")
 		}
-		for l := range strings.Lines(r.log.buf.String()) {
+		for l := range strings.Lines(r.Logged.Buf.String()) {
 			if len(l) > 2000 {
 				t.Errorf("a log line of %d bytes: %.80q…", len(l), l)
 			}
 		}
 	}, keeps)
-	bubble(t, returns(nil), func(r *rig) {
-		r.putRaw(broker.Outgoing{Body: []byte("a"), Meta: &broker.Meta{
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.PutRaw(broker.Outgoing{Body: []byte("a"), Meta: &broker.Meta{
 			ID: strings.Repeat("i", 100_000), Type: strings.Repeat("t", 100_000), Key: "a", NotBefore: time.Now().Add(time.Minute),
 		}})
-		r.run(time.Hour)
-		r.wantStatus("a", dedupe.Done)
-		for l := range strings.Lines(r.log.buf.String()) {
+		r.RunFor(time.Hour)
+		r.WantStatus("a", dedupe.Done)
+		for l := range strings.Lines(r.Logged.Buf.String()) {
 			if len(l) > 2000 {
 				t.Errorf("a log line of %d bytes: %.80q…", len(l), l)
 			}

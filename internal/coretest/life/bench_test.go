@@ -1,4 +1,4 @@
-package onceq_test
+package life
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/cputime"
 )
 
@@ -137,7 +138,7 @@ func runWorkerOf(tb testing.TB, st *memstore.Store, n, handlers int) {
 	var left atomic.Int64
 	left.Store(int64(n))
 	done := make(chan struct{})
-	w, err := newWorker(setup{
+	w, err := rig.NewWorker(rig.Setup{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				if left.Add(-1) == 0 {

@@ -1,4 +1,4 @@
-package onceq_test
+package life
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // The handler's context is made when somebody first waits on it. Every context that is derived from
@@ -35,7 +36,7 @@ func TestContextsDerivedFromTheHandlers(t *testing.T) {
 		for _, late := range []bool{false, true} {
 			h := func(ctx context.Context, _ *onceq.Job) error {
 				if late { // the end comes before anybody waits
-					takes(11 * time.Second)
+					rig.Takes(11 * time.Second)
 					if !errors.Is(ctx.Err(), context.Canceled) {
 						t.Errorf("%s: Err is %v after the end", n, ctx.Err())
 					}
@@ -57,11 +58,11 @@ func TestContextsDerivedFromTheHandlers(t *testing.T) {
 				}
 				return nil
 			}
-			bubble(t, h, func(r *rig) {
-				r.send("a")
-				r.run(20 * time.Second)
-				r.wantStatus("a", dedupe.Done)
-			}, with(func(c *setup) { c.Defaults.Timeout = 10 * time.Second }))
+			rig.Bubble(t, h, func(r *rig.Rig) {
+				r.Send("a")
+				r.RunFor(20 * time.Second)
+				r.WantStatus("a", dedupe.Done)
+			}, rig.With(func(c *rig.Setup) { c.Defaults.Timeout = 10 * time.Second }))
 		}
 	}
 }
@@ -69,16 +70,16 @@ func TestContextsDerivedFromTheHandlers(t *testing.T) {
 // What a handler leaves behind must not run on for ever.
 func TestContextEndsWithTheHandler(t *testing.T) {
 	left := make(chan error, 1)
-	bubble(t, func(ctx context.Context, _ *onceq.Job) error {
+	rig.Bubble(t, func(ctx context.Context, _ *onceq.Job) error {
 		go func() {
 			<-ctx.Done()
 			left <- ctx.Err()
 		}()
 		return nil
-	}, func(r *rig) {
-		r.send("a")
-		r.start()
-		pass(time.Second)
+	}, func(r *rig.Rig) {
+		r.Send("a")
+		r.Start()
+		rig.Pass(time.Second)
 		select {
 		case err := <-left:
 			if !errors.Is(err, context.Canceled) {
@@ -91,53 +92,53 @@ func TestContextEndsWithTheHandler(t *testing.T) {
 }
 
 func TestContextHasNoDeadlineWithoutATimeout(t *testing.T) {
-	bubble(t, func(ctx context.Context, _ *onceq.Job) error {
+	rig.Bubble(t, func(ctx context.Context, _ *onceq.Job) error {
 		if at, ok := ctx.Deadline(); ok {
 			return onceq.Permanent(fmt.Errorf("the deadline is %v", at))
 		}
 		return ctx.Err()
-	}, func(r *rig) {
-		r.send("a")
-		r.run(time.Second)
-		r.wantStatus("a", dedupe.Done)
+	}, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
+		r.WantStatus("a", dedupe.Done)
 	})
 }
 
 func TestFirstCauseStays(t *testing.T) {
-	bubble(t, func(ctx context.Context, _ *onceq.Job) error {
+	rig.Bubble(t, func(ctx context.Context, _ *onceq.Job) error {
 		<-ctx.Done()
-		takes(6 * time.Second) // meanwhile the worker's drain cuts off
+		rig.Takes(6 * time.Second) // meanwhile the worker's drain cuts off
 		if !errors.Is(context.Cause(ctx), onceq.ErrTimeout) {
 			t.Errorf("the cause is %v", context.Cause(ctx))
 		}
 		return ctx.Err()
-	}, func(r *rig) {
-		r.send("a")
-		r.start()
-		pass(9 * time.Second)
-		if err := r.stop(); err != nil {
+	}, func(r *rig.Rig) {
+		r.Send("a")
+		r.Start()
+		rig.Pass(9 * time.Second)
+		if err := r.Stop(); err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		if rec := r.record("a"); rec.ErrClass != onceq.ClassTimeout || rec.Attempt != 1 {
+		if rec := r.Record("a"); rec.ErrClass != onceq.ClassTimeout || rec.Attempt != 1 {
 			t.Errorf("the record is %+v: a timeout counts, though the drain came after it", rec)
 		}
-	}, with(func(c *setup) { c.Defaults.Timeout, c.DrainTimeout = 10*time.Second, 5*time.Second }))
+	}, rig.With(func(c *rig.Setup) { c.Defaults.Timeout, c.DrainTimeout = 10*time.Second, 5*time.Second }))
 }
 
 func TestHandlerSeesTheValuesOfRunsContext(t *testing.T) {
 	type name struct{}
-	bubble(t, func(ctx context.Context, _ *onceq.Job) error {
+	rig.Bubble(t, func(ctx context.Context, _ *onceq.Job) error {
 		if ctx.Value(name{}) != "value" {
-			return errBoom
+			return rig.ErrBoom
 		}
 		return nil
-	}, func(r *rig) {
-		r.send("a")
+	}, func(r *rig.Rig) {
+		r.Send("a")
 		ctx, cancel := context.WithTimeout(context.WithValue(r.Context(), name{}, "value"), time.Second)
 		defer cancel()
-		if err := r.w.Run(ctx); err != nil {
+		if err := r.W.Run(ctx); err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		r.wantStatus("a", dedupe.Done)
+		r.WantStatus("a", dedupe.Done)
 	})
 }

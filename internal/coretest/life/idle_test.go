@@ -1,4 +1,4 @@
-package onceq_test
+package life
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -27,23 +28,23 @@ func TestIdle(t *testing.T) {
 		{"requests are not billed", membroker.Memory, 3, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, returns(nil), func(r *rig) {
-				r.start()
-				r.send("g1/a", "g2/b", "g1/c", "g3/d") // what a job leaves behind must be gone as well
-				pass(30 * time.Second)
-				r.wantQueue(0)
+			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+				r.Start()
+				r.Send("g1/a", "g2/b", "g1/c", "g3/d") // what a job leaves behind must be gone as well
+				rig.Pass(30 * time.Second)
+				r.WantQueue(0)
 
 				calls := make(map[onceqtest.Op]*atomic.Int64)
 				for _, op := range []onceqtest.Op{onceqtest.Receive, onceqtest.Ack, onceqtest.Nack, onceqtest.Extend, onceqtest.Send} {
 					calls[op] = new(atomic.Int64)
 				}
-				r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+				r.Q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 					calls[c.Op].Add(1)
 					return nil
 				})
-				store := r.storeCalls()
-				wait := r.q.Limits().MaxWait
-				pass(time.Hour)
+				store := storeCalls(r)
+				wait := r.Q.Limits().MaxWait
+				rig.Pass(time.Hour)
 				want := int64(time.Hour/wait) * c.waiting
 				if n := calls[onceqtest.Receive].Load(); n != want {
 					t.Errorf("%d receives in an hour, want %d: one every %v from each of %d pollers", n, want, wait, c.waiting)
@@ -53,17 +54,17 @@ func TestIdle(t *testing.T) {
 						t.Errorf("%d calls of %v", n, op)
 					}
 				}
-				if now := r.storeCalls(); !slices.Equal(now, store) {
+				if now := storeCalls(r); !slices.Equal(now, store) {
 					t.Errorf("claims, renewals and settlements: %v, and %v an hour before", now, store)
 				}
-				r.noLetters()
-			}, preset(c.preset), with(func(cfg *setup) { cfg.Pollers, cfg.Concurrency = c.pollers, 2000 }))
+				r.NoLetters()
+			}, rig.Preset(c.preset), rig.With(func(cfg *rig.Setup) { cfg.Pollers, cfg.Concurrency = c.pollers, 2000 }))
 		})
 	}
 }
 
-func (r *rig) storeCalls() []int64 {
-	return []int64{r.store.claims.Load(), r.store.renews.Load(), r.store.settles.Load()}
+func storeCalls(r *rig.Rig) []int64 {
+	return []int64{r.Store.Claims.Load(), r.Store.Renews.Load(), r.Store.Settles.Load()}
 }
 
 // TestAllocations keeps a job, from send to ack with the heartbeat on, within its number of

@@ -1,4 +1,4 @@
-package onceq_test
+package life
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/internal/peak"
 	"github.com/onceq/onceq/onceqtest"
@@ -19,7 +20,7 @@ import (
 
 // polled counts the receives that are under way, and all of them.
 type polled struct {
-	*queue
+	*rig.Queue
 	busy  peak.Gauge
 	all   atomic.Int64
 	gives int // at most, of what is asked for; 0 = all
@@ -32,20 +33,20 @@ func (p *polled) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broke
 	p.all.Add(1)
 	p.busy.In()
 	defer p.busy.Out()
-	return p.queue.Receive(ctx, o)
+	return p.Queue.Receive(ctx, o)
 }
 
 // polls runs f on a queue with these faults, with 16 pollers.
-func polls(t *testing.T, of membroker.Preset, fault func(context.Context, onceqtest.Call) faulty.Faults, f func(r *rig, p *polled), options ...option) {
+func polls(t *testing.T, of membroker.Preset, fault func(context.Context, onceqtest.Call) faulty.Faults, f func(r *rig.Rig, p *polled), options ...rig.Option) {
 	t.Helper()
 	p := &polled{}
-	bubble(t, returns(nil), func(r *rig) {
-		r.q.SetFault(fault)
-		r.start()
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Q.SetFault(fault)
+		r.Start()
 		f(r, p)
-	}, append([]option{preset(of), func(r *rig) {
-		p.queue = r.q
-		r.cfg.Broker, r.cfg.Pollers, r.cfg.Concurrency = p, 16, 160
+	}, append([]rig.Option{rig.Preset(of), func(r *rig.Rig) {
+		p.Queue = r.Q
+		r.Cfg.Broker, r.Cfg.Pollers, r.Cfg.Concurrency = p, 16, 160
 	}}, options...)...)
 }
 
@@ -59,19 +60,19 @@ func takesLong(op onceqtest.Op, d time.Duration) func(context.Context, onceqtest
 }
 
 // trickle sends n messages, one each 10 ms.
-func (r *rig) trickle(prefix string, n int) {
+func trickle(r *rig.Rig, prefix string, n int) {
 	r.Helper()
 	for i := range n {
-		r.send(prefix + strconv.Itoa(i))
-		pass(10 * time.Millisecond)
+		r.Send(prefix + strconv.Itoa(i))
+		rig.Pass(10 * time.Millisecond)
 	}
 }
 
 // TestPollersFollowTheLoad: one poller waits on a quiet queue and brings what came while it was on
 // its way; all of them are there soon when there is much, and gone soon after.
 func TestPollersFollowTheLoad(t *testing.T) {
-	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
-		r.trickle("quiet", 1000)
+	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig.Rig, p *polled) {
+		trickle(r, "quiet", 1000)
 		if n, most := p.all.Load(), p.busy.Top(); n > 670 || most > 2 {
 			t.Errorf("%d receives for 1000 messages, %d at once", n, most)
 		}
@@ -81,17 +82,17 @@ func TestPollersFollowTheLoad(t *testing.T) {
 			burst[i] = fmt.Sprint("burst", i)
 		}
 		p.all.Store(0)
-		r.send(burst...)
+		r.Send(burst...)
 		// Sixteen at once bring 160 in 15 ms, so all in 1.5 s. Until all sixteen are there, it
 		// takes as long as four receives.
-		pass(1700 * time.Millisecond)
+		rig.Pass(1700 * time.Millisecond)
 		if n, most := p.all.Load(), p.busy.Top(); n > 1640 || most != 16 {
 			t.Errorf("%d receives for 16,000 messages, %d at once", n, most)
 		}
-		r.wantQueue(0)
+		r.WantQueue(0)
 
 		p.all.Store(0)
-		r.trickle("after", 1000)
+		trickle(r, "after", 1000)
 		if n, now := p.all.Load(), p.busy.Now(); n > 670 || now > 2 {
 			t.Errorf("%d receives for 1000 messages after a burst, %d still wait", n, now)
 		}
@@ -100,37 +101,37 @@ func TestPollersFollowTheLoad(t *testing.T) {
 
 // A receive of SQS often brings less than there is.
 func TestPollersComeForPartFullReceives(t *testing.T) {
-	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
-		pass(time.Minute)
+	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig.Rig, p *polled) {
+		rig.Pass(time.Minute)
 		p.gives = 6
 		for i := range 6000 {
-			r.send(strconv.Itoa(i))
+			r.Send(strconv.Itoa(i))
 		}
-		pass(time.Second)
+		rig.Pass(time.Second)
 		if most := p.busy.Top(); most != 16 {
 			t.Errorf("at most %d receives at once", most)
 		}
-		r.wantQueue(0)
+		r.WantQueue(0)
 	})
 }
 
 // With few slots no receive brings five messages. A receive that brings all that it may is as good
 // a reason for one more poller.
 func TestPollersWithFewSlots(t *testing.T) {
-	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
-		r.send(numbered("k", 400)...)
-		pass(3 * time.Second)
+	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig.Rig, p *polled) {
+		r.Send(rig.Numbered("k", 400)...)
+		rig.Pass(3 * time.Second)
 		if n := p.busy.Top(); n < 2 {
 			t.Errorf("%d receives at once", n)
 		}
-		r.wantQueue(0)
-	}, with(func(c *setup) { c.Concurrency = 2 }))
+		r.WantQueue(0)
+	}, rig.With(func(c *rig.Setup) { c.Concurrency = 2 }))
 }
 
 // What piles up in a pause is for one poller. More pollers join only where that one cannot keep up.
 func TestPollersWithAPause(t *testing.T) {
-	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
-		r.trickle("quiet", 1000)
+	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig.Rig, p *polled) {
+		trickle(r, "quiet", 1000)
 		if n, most := p.all.Load(), p.busy.Top(); n > 130 || most > 1 {
 			t.Errorf("%d receives for 1000 messages, %d at once", n, most)
 		}
@@ -138,22 +139,22 @@ func TestPollersWithAPause(t *testing.T) {
 		for i := range burst {
 			burst[i] = fmt.Sprint("burst", i)
 		}
-		r.send(burst...)
-		pass(4 * time.Second) // one poller alone would take 24 s
+		r.Send(burst...)
+		rig.Pass(4 * time.Second) // one poller alone would take 24 s
 		if most := p.busy.Top(); most != 16 {
 			t.Errorf("%d receives at once", most)
 		}
-		r.wantQueue(0)
-	}, with(func(c *setup) { c.PollPause = 500 * time.Millisecond }))
+		r.WantQueue(0)
+	}, rig.With(func(c *rig.Setup) { c.PollPause = 500 * time.Millisecond }))
 }
 
 // A worker with a PollPause must not fall behind on a queue that gives less than it has. A receive
 // that is part-full may have brought all there was, but not again and again.
 func TestPollersWithAPauseAndPartFullReceives(t *testing.T) {
-	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig, p *polled) {
+	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig.Rig, p *polled) {
 		for i := range 100 { // seven or eight in a pause: nothing is left behind by a part-full receive
-			r.trickle(fmt.Sprint("quiet", i, "-"), 8)
-			pass(450 * time.Millisecond)
+			trickle(r, fmt.Sprint("quiet", i, "-"), 8)
+			rig.Pass(450 * time.Millisecond)
 		}
 		if n, most := p.all.Load(), p.busy.Top(); n > 160 || most > 1 {
 			t.Errorf("%d receives for 800 messages, %d at once", n, most)
@@ -163,20 +164,20 @@ func TestPollersWithAPauseAndPartFullReceives(t *testing.T) {
 		for i := range burst {
 			burst[i] = fmt.Sprint("burst", i)
 		}
-		r.send(burst...)
-		pass(10 * time.Second) // with a pause after each receive of one poller it would take 23 minutes
+		r.Send(burst...)
+		rig.Pass(10 * time.Second) // with a pause after each receive of one poller it would take 23 minutes
 		if most := p.busy.Top(); most != 16 {
 			t.Errorf("%d receives at once", most)
 		}
-		r.wantQueue(0)
-	}, with(func(c *setup) { c.PollPause = 500 * time.Millisecond }))
+		r.WantQueue(0)
+	}, rig.With(func(c *rig.Setup) { c.PollPause = 500 * time.Millisecond }))
 }
 
 // Where requests cost nothing, a message finds a poll that waits.
 func TestAllPollersWaitWhereNothingIsBilled(t *testing.T) {
-	polls(t, membroker.Memory, nil, func(r *rig, p *polled) {
-		pass(time.Second)
-		r.trickle("quiet", 100)
+	polls(t, membroker.Memory, nil, func(r *rig.Rig, p *polled) {
+		rig.Pass(time.Second)
+		trickle(r, "quiet", 100)
 		if now := p.busy.Now(); now < 2 { // each reserves what it may bring, so that not all of them have room
 			t.Errorf("%d receives wait", now)
 		}
@@ -193,25 +194,25 @@ func TestPollerStepsInForOneThatHangs(t *testing.T) {
 				return faulty.Slow(30 * time.Minute)
 			}
 			return nil
-		}, func(r *rig, p *polled) {
-			pass(time.Second)
+		}, func(r *rig.Rig, p *polled) {
+			rig.Pass(time.Second)
 			for i := range nth - 1 {
-				r.send(fmt.Sprint("before", i))
-				pass(time.Second)
+				r.Send(fmt.Sprint("before", i))
+				rig.Pass(time.Second)
 			}
-			r.send("a")
-			pass(r.q.Limits().MaxWait + 2*time.Second)
-			r.wantOutcomes("a", "done")
+			r.Send("a")
+			rig.Pass(r.Q.Limits().MaxWait + 2*time.Second)
+			r.WantOutcomes("a", "done")
 			for i := range 20 { // its substitute stays
 				k := fmt.Sprint("b", i)
-				r.send(k)
-				pass(time.Second)
-				r.wantOutcomes(k, "done")
+				r.Send(k)
+				rig.Pass(time.Second)
+				r.WantOutcomes(k, "done")
 			}
 			if now := p.busy.Now(); now != 2 {
 				t.Errorf("receive %d hangs: %d are under way, want that one and its substitute", nth, now)
 			}
-			pass(time.Hour)
+			rig.Pass(time.Hour)
 			if now := p.busy.Now(); now != 1 {
 				t.Errorf("receive %d hung: %d are under way after its end, want 1", nth, now)
 			}
@@ -221,8 +222,8 @@ func TestPollerStepsInForOneThatHangs(t *testing.T) {
 
 // A receive is not overdue while it waits for as long as it may, and its answer is on its way.
 func TestNoPollerStepsInForOneThatIsSlow(t *testing.T) {
-	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 1900*time.Millisecond), func(_ *rig, p *polled) {
-		pass(time.Hour)
+	polls(t, membroker.SQSStandard, takesLong(onceqtest.Receive, 1900*time.Millisecond), func(_ *rig.Rig, p *polled) {
+		rig.Pass(time.Hour)
 		if n := p.busy.Top(); n != 1 {
 			t.Errorf("%d receives at once", n)
 		}
@@ -248,38 +249,38 @@ func TestPollerThatStepsInFindsRoom(t *testing.T) {
 				return faulty.Slow(30 * time.Minute)
 			}
 			return nil
-		}, func(r *rig, p *polled) {
-			pass(time.Second)
-			r.send("a")
-			pass(r.q.Limits().MaxWait + 2*time.Second)
-			r.wantOutcomes("a", "done")
+		}, func(r *rig.Rig, p *polled) {
+			rig.Pass(time.Second)
+			r.Send("a")
+			rig.Pass(r.Q.Limits().MaxWait + 2*time.Second)
+			r.WantOutcomes("a", "done")
 			// Many come, and yet there are no more receives than Pollers while one of them hangs.
-			r.send(numbered("b", 40)...)
-			pass(30 * time.Minute)
+			r.Send(rig.Numbered("b", 40)...)
+			rig.Pass(30 * time.Minute)
 			// The room that was reserved is neither kept nor given back twice, so as much as fits
 			// is held, and no more.
-			ks := numbered("k", 50)
-			r.send(ks...)
-			pass(time.Second)
+			ks := rig.Numbered("k", 50)
+			r.Send(ks...)
+			rig.Pass(time.Second)
 			held := 0
 			for _, k := range ks {
-				held += r.q.received(k)
+				held += r.Q.Received(k)
 			}
 			if most := c.concurrency + max(0, min(c.concurrency, 10)); c.prefetch < 0 && held != c.concurrency || c.prefetch == 0 && held != most {
 				t.Errorf("%d are held, want %d and what Prefetch allows", held, c.concurrency)
 			}
-			pass(time.Hour)
-			r.wantQueue(0)
+			rig.Pass(time.Hour)
+			r.WantQueue(0)
 			if n := p.busy.Top(); n > c.pollers {
 				t.Errorf("%d receives at once", n)
 			}
-		}, func(r *rig) {
-			r.q.limits = func(l broker.Limits) broker.Limits { l.PerRequestCost = c.billed; return l }
-		}, with(func(cfg *setup) {
+		}, func(r *rig.Rig) {
+			r.Q.ChangeLimits = func(l broker.Limits) broker.Limits { l.PerRequestCost = c.billed; return l }
+		}, rig.With(func(cfg *rig.Setup) {
 			cfg.Pollers, cfg.Concurrency, cfg.Prefetch = c.pollers, c.concurrency, c.prefetch
 			cfg.Handler = onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 				if string(j.Message.Body) != "a" {
-					takes(10 * time.Second)
+					rig.Takes(10 * time.Second)
 				}
 				return nil
 			})
@@ -290,24 +291,24 @@ func TestPollerThatStepsInFindsRoom(t *testing.T) {
 // TestAcksKeepUpWithReceives: where calls take long, as many acks are under way as receives.
 func TestAcksKeepUpWithReceives(t *testing.T) {
 	for _, c := range []struct{ pollers, concurrency int }{{16, 160}, {64, 10}} {
-		bubble(t, returns(nil), func(r *rig) {
-			r.q.SetFault(takesLong(onceqtest.Ack, time.Second))
+		rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+			r.Q.SetFault(takesLong(onceqtest.Ack, time.Second))
 			ks := make([]string, 20*10*c.pollers)
 			for i := range ks {
 				ks[i] = strconv.Itoa(i)
 			}
-			r.send(ks...)
-			r.start()
-			pass(22 * time.Second)
-			r.wantQueue(0)
-		}, preset(membroker.SQSStandard), with(func(cfg *setup) { cfg.Pollers, cfg.Concurrency = c.pollers, c.concurrency }))
+			r.Send(ks...)
+			r.Start()
+			rig.Pass(22 * time.Second)
+			r.WantQueue(0)
+		}, rig.Preset(membroker.SQSStandard), rig.With(func(cfg *rig.Setup) { cfg.Pollers, cfg.Concurrency = c.pollers, c.concurrency }))
 	}
 }
 
 // scripted is a queue whose receives go as a script says, a byte each: e is empty at once, w is
 // empty after it has waited for a moment, m brings a message at once. After the script it waits.
 type scripted struct {
-	*queue
+	*rig.Queue
 	script string
 
 	mu    sync.Mutex
@@ -324,10 +325,10 @@ func (s *scripted) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*bro
 		<-ctx.Done()
 		return nil, ctx.Err()
 	case s.script[i] == 'w':
-		takes(10 * time.Millisecond)
+		rig.Takes(10 * time.Millisecond)
 	case s.script[i] == 'm':
 		o.Wait, o.Max = 0, 1
-		return s.queue.Receive(ctx, o)
+		return s.Queue.Receive(ctx, o)
 	}
 	return nil, nil
 }
@@ -346,10 +347,10 @@ func TestPausesOfAQueueThatDoesNotWait(t *testing.T) {
 		{time.Second, time.Second},
 	}
 	s := &scripted{script: "eeeeeeeee" + "w" + "eee" + "m" + "eee" + "wm" + "e"}
-	bubble(t, returns(nil), func(r *rig) {
-		r.send("a", "b")
-		r.start()
-		pass(time.Minute)
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Send("a", "b")
+		r.Start()
+		rig.Pass(time.Minute)
 		if len(s.asked) != len(s.script)+1 {
 			t.Fatalf("%d receives, want %d", len(s.asked), len(s.script)+1)
 		}
@@ -369,8 +370,8 @@ func TestPausesOfAQueueThatDoesNotWait(t *testing.T) {
 				t.Errorf("%v between receive %d (%q of %s) and the next, want %v to %v", d, i, what, s.script, least, most)
 			}
 		}
-	}, func(r *rig) {
-		s.queue = r.q
-		r.cfg.Broker, r.cfg.Pollers = s, 1
+	}, func(r *rig.Rig) {
+		s.Queue = r.Q
+		r.Cfg.Broker, r.Cfg.Pollers = s, 1
 	})
 }

@@ -1,4 +1,4 @@
-package onceq_test
+package life
 
 import (
 	"context"
@@ -13,31 +13,32 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
 
 // beside is a second queue of one Processor, with its own dead-letter queue and Worker.
 type beside struct {
-	q   *queue
+	q   *rig.Queue
 	dlq *faulty.Broker
 	w   *onceq.Worker
 }
 
 // two makes the rig's worker anew, under the name "web", and one of the same Processor on another
 // queue, under the name "bulk".
-func (r *rig) two(o membroker.Options, set func(c *onceq.WorkerConfig)) (p *onceq.Processor, b *beside) {
+func two(r *rig.Rig, o membroker.Options, set func(c *onceq.WorkerConfig)) (p *onceq.Processor, b *beside) {
 	r.Helper()
-	p, err := onceq.NewProcessor(r.cfg.ProcessorConfig)
+	p, err := onceq.NewProcessor(r.Cfg.ProcessorConfig)
 	if err != nil {
 		r.Fatal(err)
 	}
-	web := r.cfg.WorkerConfig
+	web := r.Cfg.WorkerConfig
 	web.Name = "web"
-	if r.w, err = p.Worker(r.cfg.Broker, web); err != nil {
+	if r.W, err = p.Worker(r.Cfg.Broker, web); err != nil {
 		r.Fatal(err)
 	}
-	b = &beside{q: newQueue(r.T, o), dlq: newBroker(r.T, o)}
+	b = &beside{q: rig.NewQueue(r.T, o), dlq: rig.NewBroker(r.T, o)}
 	bulk := onceq.WorkerConfig{Name: "bulk", DeadLetter: b.dlq}
 	if set != nil {
 		set(&bulk)
@@ -49,12 +50,12 @@ func (r *rig) two(o membroker.Options, set func(c *onceq.WorkerConfig)) (p *once
 }
 
 // runBoth runs both workers for d.
-func (r *rig) runBoth(b *beside, d time.Duration) {
+func runBoth(r *rig.Rig, b *beside, d time.Duration) {
 	r.Helper()
 	ctx, cancel := context.WithCancel(r.Context())
 	done := make(chan error, 1)
 	go func() { done <- b.w.Run(ctx) }()
-	r.run(d)
+	r.RunFor(d)
 	cancel()
 	if err := <-done; err != nil {
 		r.Errorf("Run: %v", err)
@@ -80,28 +81,28 @@ func TestOneProcessorServesAll(t *testing.T) {
 		ran[k]++
 	}
 	h := func(_ context.Context, j *onceq.Job) error {
-		takes(time.Second)
+		rig.Takes(time.Second)
 		if k := j.Key().Key; k[:3] == "bad" {
-			return onceq.Permanent(errBoom)
+			return onceq.Permanent(rig.ErrBoom)
 		}
 		count(j.Key().Key)
 		return nil
 	}
-	bubble(t, h, func(r *rig) {
-		p, b := r.two(membroker.Options{Preset: membroker.SQSStandard}, nil)
-		keys := numbered("k", 50)
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		p, b := two(r, membroker.Options{Preset: membroker.SQSStandard}, nil)
+		keys := rig.Numbered("k", 50)
 		for _, k := range keys {
-			r.send("g" + k + "/" + k)
-			b.send(r.T, message(k))
+			r.Send("g" + k + "/" + k)
+			b.send(r.T, rig.Message(k))
 		}
-		r.send("held/bad1", "held/after")
-		b.send(r.T, message("bad2"))
+		r.Send("held/bad1", "held/after")
+		b.send(r.T, rig.Message("bad2"))
 		var calls sync.WaitGroup
 		for _, k := range keys {
 			calls.Go(func() {
 				o := onceq.DoOptions{Wait: time.Minute}
-				_, err := onceq.Do(r.Context(), p, key(k), &o, func(context.Context, *onceq.Job) (int, error) {
-					takes(time.Second)
+				_, err := onceq.Do(r.Context(), p, rig.Key(k), &o, func(context.Context, *onceq.Job) (int, error) {
+					rig.Takes(time.Second)
 					count(k)
 					return 1, nil
 				})
@@ -110,106 +111,106 @@ func TestOneProcessorServesAll(t *testing.T) {
 				}
 			})
 		}
-		r.runBoth(b, 5*time.Minute)
+		runBoth(r, b, 5*time.Minute)
 		calls.Wait()
 		for _, k := range keys {
-			r.wantStatus(k, dedupe.Done)
+			r.WantStatus(k, dedupe.Done)
 			if ran[k] != 1 {
 				r.Errorf("%q has run %d times", k, ran[k])
 			}
 		}
-		r.noLetters()
-		r.wantQueue(2) // the group is held
+		r.NoLetters()
+		r.WantQueue(2) // the group is held
 		if ran["after"] != 0 {
 			r.Error("what is behind a held message has run")
 		}
-		r.dlq = b.dlq
-		if l := r.letter(onceq.ClassPermanent); string(l.Body) != "bad2" || l.Meta.Dead.Source != scope+":bulk" {
+		r.DLQ = b.dlq
+		if l := r.Letter(onceq.ClassPermanent); string(l.Body) != "bad2" || l.Meta.Dead.Source != rig.Scope+":bulk" {
 			r.Errorf("the letter is of %q, from %q", l.Body, l.Meta.Dead.Source)
 		}
-		if n := depth(r.T, b.q.Broker); n != 0 {
+		if n := rig.Depth(r.T, b.q.Broker); n != 0 {
 			r.Errorf("%d messages are left in the second queue", n)
 		}
-	}, preset(membroker.SQSFIFO), with(func(c *setup) { c.HoldGroup = true }))
+	}, rig.Preset(membroker.SQSFIFO), rig.With(func(c *rig.Setup) { c.HoldGroup = true }))
 }
 
 // A letter of one queue may be sent to another queue of the same scope, because the two share their
 // keys. That is so with LetterKeys, too.
 func TestLettersOfAllNamesReopen(t *testing.T) {
 	for _, of := range []string{"web", "bulk", ""} {
-		var d down
-		bubble(t, d.handle, func(r *rig) {
+		var d rig.Down
+		rig.Bubble(t, d.Handle, func(r *rig.Rig) {
 			if of == "" {
-				r.send("a")
-				r.run(time.Second) // a worker without a name, as before there were names
+				r.Send("a")
+				r.RunFor(time.Second) // a worker without a name, as before there were names
 			}
-			_, b := r.two(membroker.Options{}, nil)
+			_, b := two(r, membroker.Options{}, nil)
 			switch of {
 			case "web":
-				r.send("a")
+				r.Send("a")
 			case "bulk":
-				b.send(r.T, message("a"))
+				b.send(r.T, rig.Message("a"))
 			}
-			r.runBoth(b, time.Second)
-			want := scope
+			runBoth(r, b, time.Second)
+			want := rig.Scope
 			if of != "" {
 				want += ":" + of
 			}
 			if of == "bulk" {
-				r.dlq = b.dlq
+				r.DLQ = b.dlq
 			}
-			l := r.letter(onceq.ClassPermanent)
+			l := r.Letter(onceq.ClassPermanent)
 			if l.Meta.Dead.Source != want {
 				r.Errorf("the letter is from %q, want %q", l.Meta.Dead.Source, want)
 			}
-			d.mended = true
+			d.Mended = true
 			b.send(r.T, broker.Outgoing{Body: l.Body, Meta: l.Meta, Attributes: l.Attributes})
-			r.runBoth(b, time.Minute)
-			if !slices.Equal(d.ran, []string{"a"}) {
-				r.Errorf("%q: ran %q", of, d.ran)
+			runBoth(r, b, time.Minute)
+			if !slices.Equal(d.Ran, []string{"a"}) {
+				r.Errorf("%q: ran %q", of, d.Ran)
 			}
-			r.wantStatus("a", dedupe.Done)
-		}, signs)
+			r.WantStatus("a", dedupe.Done)
+		}, rig.Signs)
 	}
 }
 
 // A store that is away is told of once, whichever queues and calls find out, and once when it is
 // back.
 func TestOutageOfTheStoreIsOneForAllQueues(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		_, b := r.two(membroker.Options{}, nil)
-		r.store.fails(errBoom, onceqtest.Claim, onceqtest.Renew, onceqtest.Settle)
-		r.send(numbered("a", 5)...)
-		for _, k := range numbered("b", 5) {
-			b.send(r.T, message(k))
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		_, b := two(r, membroker.Options{}, nil)
+		r.Store.Fails(rig.ErrBoom, onceqtest.Claim, onceqtest.Renew, onceqtest.Settle)
+		r.Send(rig.Numbered("a", 5)...)
+		for _, k := range rig.Numbered("b", 5) {
+			b.send(r.T, rig.Message(k))
 		}
-		heal := time.AfterFunc(2*time.Minute, r.store.heals)
+		heal := time.AfterFunc(2*time.Minute, r.Store.Heals)
 		defer heal.Stop()
-		r.runBoth(b, 5*time.Minute)
-		if n := r.log.count("the store does not answer; claims"); n != 1 {
+		runBoth(r, b, 5*time.Minute)
+		if n := r.Logged.Count("the store does not answer; claims"); n != 1 {
 			r.Errorf("%d lines tell of the outage, want 1", n)
 		}
-		if n := r.log.count("the store answers again"); n != 1 {
+		if n := r.Logged.Count("the store answers again"); n != 1 {
 			r.Errorf("%d lines tell of its end, want 1", n)
 		}
-		r.wantQueue(0)
+		r.WantQueue(0)
 	})
 }
 
 // Messages with keys of ours on one queue say nothing about the producers of another queue.
 func TestEachQueueLearnsOfItsOwnProducers(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		_, b := r.two(membroker.Options{}, nil)
-		r.send("a")
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		_, b := two(r, membroker.Options{}, nil)
+		r.Send("a")
 		if _, err := b.q.Send(r.Context(), []broker.Outgoing{{Body: []byte("foreign")}}); err != nil {
 			r.Fatal(err)
 		}
-		r.runBoth(b, time.Hour)
-		r.wantStatus("a", dedupe.Done)
-		r.noLetters()
-		r.dlq = b.dlq
-		r.noLetters()
-		if n := depth(r.T, b.q.Broker); n != 1 {
+		runBoth(r, b, time.Hour)
+		r.WantStatus("a", dedupe.Done)
+		r.NoLetters()
+		r.DLQ = b.dlq
+		r.NoLetters()
+		if n := rig.Depth(r.T, b.q.Broker); n != 1 {
 			r.Errorf("%d messages are in the second queue, want the foreign one", n)
 		}
 	})
@@ -217,30 +218,30 @@ func TestEachQueueLearnsOfItsOwnProducers(t *testing.T) {
 
 // A queue that cannot be received from stops its own worker, and nothing of the other queue.
 func TestOneQueueDoesNotStopTheOther(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		_, b := r.two(membroker.Options{}, func(c *onceq.WorkerConfig) { c.Concurrency = 1 })
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		_, b := two(r, membroker.Options{}, func(c *onceq.WorkerConfig) { c.Concurrency = 1 })
 		if err := b.q.Close(); err != nil {
 			r.Fatal(err)
 		}
-		r.start()
+		r.Start()
 		err := b.w.Run(r.Context())
 		if err == nil {
 			r.Error("a worker on a closed queue goes on")
 		}
-		r.send("a")
-		pass(time.Second)
-		r.wantStatus("a", dedupe.Done)
+		r.Send("a")
+		rig.Pass(time.Second)
+		r.WantStatus("a", dedupe.Done)
 	})
 }
 
 // The lines of a worker's life name its queue.
 func TestLinesNameTheQueue(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		_, b := r.two(membroker.Options{}, nil)
-		r.runBoth(b, time.Second)
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		_, b := two(r, membroker.Options{}, nil)
+		runBoth(r, b, time.Second)
 		for _, name := range []string{"web", "bulk"} {
 			for _, line := range []string{"the worker starts", "draining", "drained"} {
-				if n := r.log.count(line, "queue="+name); n != 1 {
+				if n := r.Logged.Count(line, "queue="+name); n != 1 {
 					r.Errorf("%d lines %q name %q, want 1", n, line, name)
 				}
 			}
@@ -262,7 +263,7 @@ func (h halfAway) fails(op onceqtest.Op, k dedupe.Key) bool {
 func (h halfAway) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
 	for i := range rs {
 		if h.fails(onceqtest.Claim, rs[i].Key) {
-			return nil, errBoom
+			return nil, rig.ErrBoom
 		}
 	}
 	return h.Store.Claim(ctx, rs)
@@ -271,7 +272,7 @@ func (h halfAway) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe
 func (h halfAway) Settle(ctx context.Context, ts []dedupe.Settlement) ([]dedupe.Settled, error) {
 	for i := range ts {
 		if h.fails(onceqtest.Settle, ts[i].Key) {
-			return nil, errBoom
+			return nil, rig.ErrBoom
 		}
 	}
 	return h.Store.Settle(ctx, ts)
@@ -282,36 +283,36 @@ func (h halfAway) Settle(ctx context.Context, ts []dedupe.Settlement) ([]dedupe.
 func TestAnswersToOneQueueAreNoProofForAnother(t *testing.T) {
 	for _, op := range []onceqtest.Op{onceqtest.Claim, onceqtest.Settle} {
 		t.Run(string(op), func(t *testing.T) {
-			bubble(t, returns(nil), func(r *rig) {
-				_, b := r.two(membroker.Options{}, nil)
-				r.send(numbered("a", 3)...)
+			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+				_, b := two(r, membroker.Options{}, nil)
+				r.Send(rig.Numbered("a", 3)...)
 				for i := range 200 {
-					time.AfterFunc(time.Duration(i)*20*time.Second, func() { b.send(r.T, message(numbered("b", 200)[i])) })
+					time.AfterFunc(time.Duration(i)*20*time.Second, func() { b.send(r.T, rig.Message(rig.Numbered("b", 200)[i])) })
 				}
-				r.runBoth(b, 90*time.Minute)
-				for _, k := range numbered("a", 3) {
-					r.wantOutcomes(k, "done")
-					r.wantStatus(k, dedupe.Done)
-					if n := r.seen.started(k); n != 1 {
+				runBoth(r, b, 90*time.Minute)
+				for _, k := range rig.Numbered("a", 3) {
+					r.WantOutcomes(k, "done")
+					r.WantStatus(k, dedupe.Done)
+					if n := r.Seen.Started(k); n != 1 {
 						t.Errorf("%q has run %d times", k, n)
 					}
 				}
-				r.wantQueue(0)
-				r.noLetters()
-			}, func(r *rig) { r.cfg.Store = halfAway{r.store, op, time.Now().Add(40 * time.Minute)} })
+				r.WantQueue(0)
+				r.NoLetters()
+			}, func(r *rig.Rig) { r.Cfg.Store = halfAway{r.Store, op, time.Now().Add(40 * time.Minute)} })
 		})
 	}
 }
 
 // A store that comes and goes has a line each five minutes, whoever asks it.
 func TestFlappingStoreDoesNotFloodTheLog(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		p, b := r.two(membroker.Options{}, nil)
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		p, b := two(r, membroker.Options{}, nil)
 		var n atomic.Int64
-		r.store.set(func(s *store) {
-			s.fault = func(c onceqtest.Call) (f faulty.Faults) {
+		r.Store.Set(func(s *rig.Store) {
+			s.Fault = func(c onceqtest.Call) (f faulty.Faults) {
 				if n.Add(1)%10 < 7 {
-					f = faulty.Fail(errBoom)
+					f = faulty.Fail(rig.ErrBoom)
 				}
 				return f
 			}
@@ -320,19 +321,19 @@ func TestFlappingStoreDoesNotFloodTheLog(t *testing.T) {
 		defer stop()
 		go func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				_, _ = onceq.Do(ctx, p, key(fmt.Sprint("do", i)), nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil })
-				r.send(fmt.Sprint("a", i))
-				b.send(r.T, message(fmt.Sprint("b", i)))
+				_, _ = onceq.Do(ctx, p, rig.Key(fmt.Sprint("do", i)), nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil })
+				r.Send(fmt.Sprint("a", i))
+				b.send(r.T, rig.Message(fmt.Sprint("b", i)))
 				pause := time.NewTimer(200 * time.Millisecond)
 				<-pause.C
 			}
 		}()
-		r.runBoth(b, 12*time.Minute)
+		runBoth(r, b, 12*time.Minute)
 		// One each five minutes, and one more after each calm, of which the last minute has some.
-		if n := r.log.count("the store does not answer; claims"); n < 1 || n > 7 {
+		if n := r.Logged.Count("the store does not answer; claims"); n < 1 || n > 7 {
 			t.Errorf("%d lines tell of the outage in 11 minutes", n)
 		}
-		if n := r.log.count("the store answers again"); n < 1 || n > 7 {
+		if n := r.Logged.Count("the store answers again"); n < 1 || n > 7 {
 			t.Errorf("%d lines tell of its end", n)
 		}
 	})
@@ -341,24 +342,24 @@ func TestFlappingStoreDoesNotFloodTheLog(t *testing.T) {
 // A call of Do under a long lease shows that it lives as often as a Worker looks for it: its
 // duplicate in a queue is received seldom, however long the call takes.
 func TestWorkerTakesALongDoForAlive(t *testing.T) {
-	bubble(t, never(t), func(r *rig) {
-		p, b := r.two(membroker.Options{Preset: membroker.SQSStandard}, nil)
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		p, b := two(r, membroker.Options{Preset: membroker.SQSStandard}, nil)
 		done := make(chan error, 1)
 		go func() {
-			_, err := onceq.Do(r.Context(), p, key("a"), nil, func(context.Context, *onceq.Job) (int, error) {
-				takes(6 * time.Hour)
+			_, err := onceq.Do(r.Context(), p, rig.Key("a"), nil, func(context.Context, *onceq.Job) (int, error) {
+				rig.Takes(6 * time.Hour)
 				return 1, nil
 			})
 			done <- err
 		}()
-		pass(time.Second)
-		b.send(r.T, message("a"))
-		r.runBoth(b, 7*time.Hour)
+		rig.Pass(time.Second)
+		b.send(r.T, rig.Message("a"))
+		runBoth(r, b, 7*time.Hour)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-		if n := b.q.received("a"); n > 14 {
+		if n := b.q.Received("a"); n > 14 {
 			t.Errorf("the duplicate was received %d times in 6 hours", n)
 		}
-	}, with(func(c *setup) { c.Lease = 10 * time.Minute }))
+	}, rig.With(func(c *rig.Setup) { c.Lease = 10 * time.Minute }))
 }

@@ -1,4 +1,4 @@
-package onceq_test
+package life
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package onceq_test
+package life
 
 import (
 	"context"
@@ -6,17 +6,18 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // A handler that ignores the end of its context is reported after a minute, and then each ten.
 func TestHandlerThatIgnoresItsContext(t *testing.T) {
 	const line = "goes on although its context has ended"
-	bubble(t, func(context.Context, *onceq.Job) error {
-		takes(time.Hour + 30*time.Second) // of which the first minute is its own
+	rig.Bubble(t, func(context.Context, *onceq.Job) error {
+		rig.Takes(time.Hour + 30*time.Second) // of which the first minute is its own
 		return nil
-	}, func(r *rig) {
-		r.send("a")
-		r.start()
+	}, func(r *rig.Rig) {
+		r.Send("a")
+		r.Start()
 		for _, c := range []struct {
 			at   time.Duration
 			want int
@@ -28,44 +29,44 @@ func TestHandlerThatIgnoresItsContext(t *testing.T) {
 			{52*time.Minute + time.Second, 6},
 			{2 * time.Hour, 6},
 		} {
-			pass(c.at - r.since())
-			if n := r.log.count(line); n != c.want {
+			rig.Pass(c.at - r.Since())
+			if n := r.Logged.Count(line); n != c.want {
 				t.Errorf("%d lines after %v, want %d", n, c.at, c.want)
 			}
 		}
 		for _, text := range []string{"key=test/a", "process=2m0s", "since=1m0s", "cause="} {
-			if !r.log.has(line, text) {
+			if !r.Logged.Has(line, text) {
 				t.Errorf("the line has no %q", text)
 			}
 		}
-	}, with(func(c *setup) { c.Defaults.Timeout = time.Minute }))
+	}, rig.With(func(c *rig.Setup) { c.Defaults.Timeout = time.Minute }))
 }
 
 // A handler that listens to its context is not reported.
 func TestHandlerThatListensIsNotReported(t *testing.T) {
-	bubble(t, func(ctx context.Context, _ *onceq.Job) error { <-ctx.Done(); return nil }, func(r *rig) {
-		r.send("a")
-		r.run(2 * time.Hour)
-		if n := r.log.count("goes on although"); n != 0 {
+	rig.Bubble(t, func(ctx context.Context, _ *onceq.Job) error { <-ctx.Done(); return nil }, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(2 * time.Hour)
+		if n := r.Logged.Count("goes on although"); n != 0 {
 			t.Errorf("%d lines", n)
 		}
-	}, with(func(c *setup) { c.Defaults.Timeout = time.Minute }))
+	}, rig.With(func(c *rig.Setup) { c.Defaults.Timeout = time.Minute }))
 }
 
 // A call of Do is reported in the same way.
 func TestDoThatIgnoresItsContext(t *testing.T) {
-	bubble(t, never(t), func(r *rig) {
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: r.store, Scope: scope, Logger: r.cfg.Logger})
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: r.Store, Scope: rig.Scope, Logger: r.Cfg.Logger})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithTimeout(r.Context(), time.Minute)
 		defer stop()
-		_, _ = onceq.Do(ctx, p, key("a"), nil, func(context.Context, *onceq.Job) (int, error) {
-			takes(5 * time.Minute)
+		_, _ = onceq.Do(ctx, p, rig.Key("a"), nil, func(context.Context, *onceq.Job) (int, error) {
+			rig.Takes(5 * time.Minute)
 			return 1, nil
 		})
-		if n := r.log.count("goes on although"); n != 1 {
+		if n := r.Logged.Count("goes on although"); n != 1 {
 			t.Errorf("%d lines, want 1", n)
 		}
 	})

@@ -1,4 +1,4 @@
-package onceq_test
+package life
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/internal/peak"
 	"github.com/onceq/onceq/onceqtest"
@@ -21,18 +22,18 @@ func TestWorkerRunsAQueueEmpty(t *testing.T) {
 	for _, p := range []membroker.Preset{membroker.Memory, membroker.SQSStandard, membroker.SQSFIFO, membroker.PubSub} {
 		t.Run(p.String(), func(t *testing.T) {
 			var ran atomic.Int64
-			bubble(t, func(context.Context, *onceq.Job) error { ran.Add(1); return nil }, func(r *rig) {
+			rig.Bubble(t, func(context.Context, *onceq.Job) error { ran.Add(1); return nil }, func(r *rig.Rig) {
 				for i := range 30 {
-					r.send(grouped(10, 1)...) // the same ten keys, again and again
-					r.send(numbered(fmt.Sprintf("g/%d-", i), 10)...)
+					r.Send(rig.Grouped(10, 1)...) // the same ten keys, again and again
+					r.Send(rig.Numbered(fmt.Sprintf("g/%d-", i), 10)...)
 				}
-				r.run(5 * time.Minute)
-				r.wantQueue(0)
-				r.noLetters()
+				r.RunFor(5 * time.Minute)
+				r.WantQueue(0)
+				r.NoLetters()
 				if n := ran.Load(); n != 310 {
 					t.Errorf("%d runs, want 310", n)
 				}
-			}, preset(p))
+			}, rig.Preset(p))
 		})
 	}
 }
@@ -43,16 +44,16 @@ func TestWorkerHoldsNoMoreThanItMay(t *testing.T) {
 		var busy peak.Gauge
 		h := func(context.Context, *onceq.Job) error {
 			busy.In()
-			takes(time.Second)
+			rig.Takes(time.Second)
 			busy.Out()
 			return nil
 		}
-		bubble(t, h, func(r *rig) {
-			r.send(numbered("k", 100)...)
-			r.start()
+		rig.Bubble(t, h, func(r *rig.Rig) {
+			r.Send(rig.Numbered("k", 100)...)
+			r.Start()
 			for range 20 {
-				pass(500 * time.Millisecond)
-				d, err := r.q.Depth(r.Context())
+				rig.Pass(500 * time.Millisecond)
+				d, err := r.Q.Depth(r.Context())
 				if err != nil || d.InFlight > int64(c.most) {
 					t.Errorf("%+v: %d messages in flight, %v", c, d.InFlight, err)
 				}
@@ -60,9 +61,9 @@ func TestWorkerHoldsNoMoreThanItMay(t *testing.T) {
 			if n := busy.Top(); n != c.concurrency {
 				t.Errorf("%+v: %d handlers at once", c, n)
 			}
-			pass(2 * time.Minute)
-			r.wantQueue(0)
-		}, preset(membroker.SQSStandard), with(func(cfg *setup) {
+			rig.Pass(2 * time.Minute)
+			r.WantQueue(0)
+		}, rig.Preset(membroker.SQSStandard), rig.With(func(cfg *rig.Setup) {
 			cfg.Concurrency, cfg.Prefetch, cfg.AckLinger = c.concurrency, c.prefetch, -1
 		}))
 	}
@@ -71,25 +72,25 @@ func TestWorkerHoldsNoMoreThanItMay(t *testing.T) {
 // However many jobs there are, no call is larger than the store and the queues take.
 func TestBatchesKeepToTheLimits(t *testing.T) {
 	h := func(_ context.Context, j *onceq.Job) error {
-		takes(15 * time.Second) // and so a beat
+		rig.Takes(15 * time.Second) // and so a beat
 		if strings.HasSuffix(string(j.Message.Body), "7") {
-			return onceq.Permanent(errBoom)
+			return onceq.Permanent(rig.ErrBoom)
 		}
 		return nil
 	}
-	bubble(t, h, func(r *rig) {
-		r.store.limits = func(l dedupe.Limits) dedupe.Limits { l.MaxBatch = 3; return l }
-		r.w = r.worker(nil)
-		r.send(numbered("k", 100)...)
-		r.run(2 * time.Minute)
-		r.wantQueue(0)
-		if n := len(r.letters()); n != 10 {
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		r.Store.ChangeLimits = func(l dedupe.Limits) dedupe.Limits { l.MaxBatch = 3; return l }
+		r.W = r.Worker(nil)
+		r.Send(rig.Numbered("k", 100)...)
+		r.RunFor(2 * time.Minute)
+		r.WantQueue(0)
+		if n := len(r.Letters()); n != 10 {
 			t.Errorf("%d letters", n)
 		}
-		if n := r.q.refused(); n != 0 {
+		if n := r.Q.Refused(); n != 0 {
 			t.Errorf("%d extensions were refused", n)
 		}
-	}, preset(membroker.SQSStandard), with(func(c *setup) { c.Concurrency = 50 }))
+	}, rig.Preset(membroker.SQSStandard), rig.With(func(c *rig.Setup) { c.Concurrency = 50 }))
 }
 
 // Handlers run in one half of the slots while the other half is claimed. The store is slow here, so
@@ -97,19 +98,19 @@ func TestBatchesKeepToTheLimits(t *testing.T) {
 func TestClaimsTakeHalfOfTheSlots(t *testing.T) {
 	for _, c := range []struct{ concurrency, most int }{{4, 4}, {16, 16}, {32, 16}, {64, 32}, {200, 100}, {500, 100}} {
 		largest := 0
-		bubble(t, returns(nil), func(r *rig) {
-			r.store.onClaim = func(rs []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim {
-				r.store.mu.Lock()
-				defer r.store.mu.Unlock()
+		rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+			r.Store.OnClaim = func(rs []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim {
+				r.Store.Mu.Lock()
+				defer r.Store.Mu.Unlock()
 				largest = max(largest, len(rs))
 				return cs
 			}
-			r.store.set(func(s *store) { s.fault = func(onceqtest.Call) faulty.Faults { return faulty.Slow(time.Second) } })
-			r.w = r.worker(nil)
-			r.send(numbered("k", 2000)...)
-			r.run(time.Hour)
-			r.wantQueue(0)
-		}, with(func(cfg *setup) { cfg.Concurrency = c.concurrency }))
+			r.Store.Set(func(s *rig.Store) { s.Fault = func(onceqtest.Call) faulty.Faults { return faulty.Slow(time.Second) } })
+			r.W = r.Worker(nil)
+			r.Send(rig.Numbered("k", 2000)...)
+			r.RunFor(time.Hour)
+			r.WantQueue(0)
+		}, rig.With(func(cfg *rig.Setup) { cfg.Concurrency = c.concurrency }))
 		if largest != c.most {
 			t.Errorf("%d slots: the largest batch had %d claims, want %d", c.concurrency, largest, c.most)
 		}
@@ -117,106 +118,106 @@ func TestClaimsTakeHalfOfTheSlots(t *testing.T) {
 }
 
 func TestManyPollers(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		r.send(numbered("k", 500)...)
-		r.run(time.Minute)
-		r.wantQueue(0)
-		for _, k := range numbered("k", 500) {
-			if r.seen.started(k) != 1 {
-				t.Errorf("%q ran %d times", k, r.seen.started(k))
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Send(rig.Numbered("k", 500)...)
+		r.RunFor(time.Minute)
+		r.WantQueue(0)
+		for _, k := range rig.Numbered("k", 500) {
+			if r.Seen.Started(k) != 1 {
+				t.Errorf("%q ran %d times", k, r.Seen.Started(k))
 			}
 		}
-	}, preset(membroker.SQSStandard), with(func(c *setup) { c.Pollers, c.Concurrency = 8, 50 }))
+	}, rig.Preset(membroker.SQSStandard), rig.With(func(c *rig.Setup) { c.Pollers, c.Concurrency = 8, 50 }))
 }
 
 func TestAcksLingerWhereRequestsAreBilled(t *testing.T) {
 	h := func(_ context.Context, j *onceq.Job) error {
-		takes(time.Duration(len(j.Message.Body)) * 10 * time.Millisecond)
+		rig.Takes(time.Duration(len(j.Message.Body)) * 10 * time.Millisecond)
 		return nil
 	}
 	for linger, want := range map[time.Duration]int64{0: 1, -1: 5} {
 		var calls atomic.Int64
-		bubble(t, h, func(r *rig) {
-			r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+		rig.Bubble(t, h, func(r *rig.Rig) {
+			r.Q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 				if c.Op == onceqtest.Ack {
 					calls.Add(1)
 				}
 				return nil
 			})
 			for i := range 5 {
-				r.send(strings.Repeat("k", i+1))
+				r.Send(strings.Repeat("k", i+1))
 			}
-			r.start()
-			pass(3 * time.Second)
-			r.wantQueue(0)
+			r.Start()
+			rig.Pass(3 * time.Second)
+			r.WantQueue(0)
 			if n := calls.Load(); n != want {
 				t.Errorf("AckLinger %v: %d ack requests, want %d", linger, n, want)
 			}
-		}, preset(membroker.SQSStandard), with(func(c *setup) { c.AckLinger = linger }))
+		}, rig.Preset(membroker.SQSStandard), rig.With(func(c *rig.Setup) { c.AckLinger = linger }))
 	}
 }
 
 // A receive costs money, or at least time, so none is made for a few free places.
 func TestReceivesAskForMany(t *testing.T) {
 	h := func(_ context.Context, j *onceq.Job) error {
-		takes(time.Second + time.Duration(len(j.Message.Body))*100*time.Millisecond)
+		rig.Takes(time.Second + time.Duration(len(j.Message.Body))*100*time.Millisecond)
 		return nil
 	}
-	bubble(t, h, func(r *rig) {
+	rig.Bubble(t, h, func(r *rig.Rig) {
 		for i := range 100 {
-			r.send(strings.Repeat("k", i%20) + fmt.Sprint(i))
+			r.Send(strings.Repeat("k", i%20) + fmt.Sprint(i))
 		}
-		r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+		r.Q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			if c.Op == onceqtest.Receive && c.Entries < 5 {
 				t.Errorf("a receive asked for %d messages", c.Entries)
 			}
 			return nil
 		})
-		r.run(5 * time.Minute)
-		r.wantQueue(0)
-	}, preset(membroker.SQSStandard), with(func(c *setup) { c.Prefetch = -1 }))
+		r.RunFor(5 * time.Minute)
+		r.WantQueue(0)
+	}, rig.Preset(membroker.SQSStandard), rig.With(func(c *rig.Setup) { c.Prefetch = -1 }))
 }
 
 // In a drain the acks of settled jobs go out at once, whatever they would have waited for.
 func TestNoLingerInADrain(t *testing.T) {
-	h := func(context.Context, *onceq.Job) error { takes(time.Second); return nil }
-	bubble(t, h, func(r *rig) {
-		r.send("before", "a")
-		r.start()
-		pass(500 * time.Millisecond)
-		r.send("b")
-		pass(600 * time.Millisecond)
-		if err := r.ends(400*time.Millisecond, 400*time.Millisecond); err != nil {
+	h := func(context.Context, *onceq.Job) error { rig.Takes(time.Second); return nil }
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		r.Send("before", "a")
+		r.Start()
+		rig.Pass(500 * time.Millisecond)
+		r.Send("b")
+		rig.Pass(600 * time.Millisecond)
+		if err := r.Ends(400*time.Millisecond, 400*time.Millisecond); err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		r.wantQueue(0)
-	}, preset(membroker.SQSStandard), with(func(c *setup) { c.AckLinger = 10 * time.Second }))
+		r.WantQueue(0)
+	}, rig.Preset(membroker.SQSStandard), rig.With(func(c *rig.Setup) { c.AckLinger = 10 * time.Second }))
 }
 
 // Acks that an abandoned Run has left behind share their batches with those of the next Run.
 func TestAcksOfAnAbandonedRun(t *testing.T) {
 	for n := 36; n <= 60; n += 3 {
-		bubble(t, returns(nil), func(r *rig) {
-			r.send(numbered("a", n)...)
-			r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+		rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+			r.Send(rig.Numbered("a", n)...)
+			r.Q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 				if c.Op == onceqtest.Ack && c.N <= 8 {
 					return faulty.Slow(30 * time.Second)
 				}
 				return nil
 			})
-			r.start()
-			pass(time.Second)
-			if err := r.stop(); err != nil {
+			r.Start()
+			rig.Pass(time.Second)
+			if err := r.Stop(); err != nil {
 				t.Errorf("all jobs are done, and Run answered %v", err)
 			}
-			r.start()
-			r.send(numbered("b", 5)...)
-			pass(5 * time.Minute) // eight slow acks may come one after another
-			if err := r.ends(0, 0); err != nil {
+			r.Start()
+			r.Send(rig.Numbered("b", 5)...)
+			rig.Pass(5 * time.Minute) // eight slow acks may come one after another
+			if err := r.Ends(0, 0); err != nil {
 				t.Errorf("Run: %v", err)
 			}
-			r.wantQueue(0)
-		}, preset(membroker.SQSStandard), with(func(c *setup) {
+			r.WantQueue(0)
+		}, rig.Preset(membroker.SQSStandard), rig.With(func(c *rig.Setup) {
 			c.Concurrency, c.DrainTimeout, c.CallTimeout, c.AckLinger = 60, -1, time.Minute, -1
 		}))
 	}
@@ -224,22 +225,22 @@ func TestAcksOfAnAbandonedRun(t *testing.T) {
 
 func TestPollPause(t *testing.T) {
 	var calls atomic.Int64
-	bubble(t, returns(nil), func(r *rig) {
-		r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			if c.Op == onceqtest.Receive {
 				calls.Add(1)
 			}
 			return nil
 		})
-		r.start()
+		r.Start()
 		for i := range 60 {
-			r.send(fmt.Sprint(i))
-			pass(time.Second)
+			r.Send(fmt.Sprint(i))
+			rig.Pass(time.Second)
 		}
 		if n := calls.Load(); n < 5 || n > 8 {
 			t.Errorf("%d receives in a minute, want one each ten seconds", n)
 		}
-	}, with(func(c *setup) { c.PollPause = 10 * time.Second }))
+	}, rig.With(func(c *rig.Setup) { c.PollPause = 10 * time.Second }))
 }
 
 // A broker whose empty receives return at once must not be asked without a pause.
@@ -248,17 +249,17 @@ func TestReceivesThatDoNotWait(t *testing.T) {
 	for name, nothing := range map[string][]*broker.Message{"empty": nil, "nil messages": {nil, nil}} {
 		t.Run(name, func(t *testing.T) {
 			calls.Store(0)
-			bubble(t, returns(nil), func(r *rig) {
-				r.cfg.Broker = hasty{r.q, &calls, nothing}
-				r.w = r.worker(nil)
-				r.start()
-				pass(time.Minute)
+			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+				r.Cfg.Broker = hasty{r.Q, &calls, nothing}
+				r.W = r.Worker(nil)
+				r.Start()
+				rig.Pass(time.Minute)
 				if n := calls.Load(); n > 1000 {
 					t.Errorf("%d receives in a minute", n)
 				}
-				r.send("a")
-				pass(10 * time.Second)
-				r.wantStatus("a", dedupe.Done)
+				r.Send("a")
+				rig.Pass(10 * time.Second)
+				r.WantStatus("a", dedupe.Done)
 			})
 		})
 	}
@@ -266,7 +267,7 @@ func TestReceivesThatDoNotWait(t *testing.T) {
 
 // hasty is a queue that does not wait.
 type hasty struct {
-	*queue
+	*rig.Queue
 	calls   *atomic.Int64
 	nothing []*broker.Message
 }
@@ -276,7 +277,7 @@ func (h hasty) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.
 		<-ctx.Done() // enough is known
 	}
 	o.Wait = 0
-	ms, err := h.queue.Receive(ctx, o)
+	ms, err := h.Queue.Receive(ctx, o)
 	if len(ms) == 0 && err == nil {
 		ms = h.nothing
 	}
@@ -334,47 +335,47 @@ func TestNonsenseFromTheBroker(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := func(context.Context, *onceq.Job) error { takes(45 * time.Second); return nil }
-			bubble(t, h, func(r *rig) {
-				r.q.onReceive = change
-				keys := numbered("k", 30)
-				r.send(keys...)
-				r.start()
-				pass(3 * time.Hour)
+			h := func(context.Context, *onceq.Job) error { rig.Takes(45 * time.Second); return nil }
+			rig.Bubble(t, h, func(r *rig.Rig) {
+				r.Q.OnReceive = change
+				keys := rig.Numbered("k", 30)
+				r.Send(keys...)
+				r.Start()
+				rig.Pass(3 * time.Hour)
 				for _, k := range keys {
-					if r.wantStatus(k, dedupe.Done); r.seen.started(k) != 1 {
-						t.Errorf("%q ran %d times", k, r.seen.started(k))
+					if r.WantStatus(k, dedupe.Done); r.Seen.Started(k) != 1 {
+						t.Errorf("%q ran %d times", k, r.Seen.Started(k))
 					}
 				}
-				r.wantQueue(0)
+				r.WantQueue(0)
 			})
 		})
 	}
 }
 
 func TestBrokerThatPanics(t *testing.T) {
-	bubble(t, func(_ context.Context, j *onceq.Job) error {
-		takes(45 * time.Second)
+	rig.Bubble(t, func(_ context.Context, j *onceq.Job) error {
+		rig.Takes(45 * time.Second)
 		if j.Attempt == 1 {
-			return errBoom
+			return rig.ErrBoom
 		}
 		return nil
-	}, func(r *rig) {
-		keys := numbered("k", 30)
-		r.send(keys...)
-		r.q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+	}, func(r *rig.Rig) {
+		keys := rig.Numbered("k", 30)
+		r.Send(keys...)
+		r.Q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			if c.N%3 == 1 {
 				panic("broker: " + string(c.Op))
 			}
 			return nil
 		})
-		r.start()
-		pass(time.Hour)
-		r.q.SetFault(nil)
-		pass(time.Hour)
+		r.Start()
+		rig.Pass(time.Hour)
+		r.Q.SetFault(nil)
+		rig.Pass(time.Hour)
 		for _, k := range keys {
-			r.wantStatus(k, dedupe.Done)
+			r.WantStatus(k, dedupe.Done)
 		}
-		r.wantQueue(0)
+		r.WantQueue(0)
 	})
 }

@@ -1,4 +1,4 @@
-package onceq_test
+package operating
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // These hide what they decorate, but for its Unwrap, as decorators for traces do.
@@ -40,14 +41,14 @@ func (s *sweptStore) Sweep(context.Context, int) (int, error) {
 }
 
 func TestDecoratedStoreIsSwept(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 		inner, err := memstore.New(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s := &sweptStore{Store: inner}
-		r.w = r.worker(func(c *setup) { c.Store, c.SweepEvery = decoratedStore{decoratedStore{s}}, time.Minute })
-		r.run(time.Hour)
+		r.W = r.Worker(func(c *rig.Setup) { c.Store, c.SweepEvery = decoratedStore{decoratedStore{s}}, time.Minute })
+		r.RunFor(time.Hour)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.sweeps == 0 {
@@ -58,8 +59,8 @@ func TestDecoratedStoreIsSwept(t *testing.T) {
 
 // TestDecoratedNoStore: what needs a store is refused as without the decorator.
 func TestDecoratedNoStore(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		c := r.cfg
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		c := r.Cfg
 		c.Store = decoratedStore{onceq.NoStore}
 		c.Defaults.Interrupted = dedupe.Park
 		if _, err := onceq.NewProcessor(c.ProcessorConfig); err == nil {
@@ -70,7 +71,7 @@ func TestDecoratedNoStore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = onceq.Do(t.Context(), p, key("a"), nil, func(context.Context, *onceq.Job) (int, error) { return 0, nil })
+		_, err = onceq.Do(t.Context(), p, rig.Key("a"), nil, func(context.Context, *onceq.Job) (int, error) { return 0, nil })
 		if !errors.Is(err, onceq.ErrNoStore) {
 			t.Errorf("Do answered %v", err)
 		}
@@ -78,12 +79,12 @@ func TestDecoratedNoStore(t *testing.T) {
 }
 
 func TestDecoratedKeepInQueue(t *testing.T) {
-	bubble(t, failing, func(r *rig) {
-		r.send("a")
-		r.run(time.Minute)
-		r.wantQueue(1) // nothing was acked, and no letter was sent
-		r.wantStatus("a", dedupe.Released)
-	}, with(func(c *setup) { c.DeadLetter = decoratedSender{onceq.KeepInQueue} }))
+	rig.Bubble(t, rig.Failing, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Minute)
+		r.WantQueue(1) // nothing was acked, and no letter was sent
+		r.WantStatus("a", dedupe.Released)
+	}, rig.With(func(c *rig.Setup) { c.DeadLetter = decoratedSender{onceq.KeepInQueue} }))
 }
 
 // TestDecoratedQueue: the queue itself is found as its own dead-letter queue, and tells its name.
@@ -92,21 +93,21 @@ func TestDecoratedQueue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := config(t)
+	cfg := rig.Config(t)
 	cfg.Broker, cfg.DeadLetter = decoratedQueue{q}, decoratedSender{q}
-	_, err = newWorker(cfg)
+	_, err = rig.NewWorker(cfg)
 	if bad, ok := errors.AsType[*onceq.ConfigError](err); !ok || bad.Field != "WorkerConfig.DeadLetter" {
 		t.Errorf("the queue as its own dead-letter queue: %v", err)
 	}
 	for queue, want := range map[string]string{"": "orders", "mine": "mine"} {
 		o := &eventful{}
-		bubble(t, returns(nil), func(r *rig) {
+		rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 			q, err := membroker.New(&membroker.Options{Name: "orders"})
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.w = r.worker(func(c *setup) { c.Broker, c.Queue = decoratedQueue{q}, queue })
-			r.run(time.Second)
+			r.W = r.Worker(func(c *rig.Setup) { c.Broker, c.Queue = decoratedQueue{q}, queue })
+			r.RunFor(time.Second)
 			if e := o.last(t, onceq.EventStarted); e.Queue != want {
 				t.Errorf("the queue is %q, want %q", e.Queue, want)
 			}

@@ -1,4 +1,4 @@
-package onceq_test
+package operating
 
 import (
 	"context"
@@ -10,13 +10,14 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
 
 // eventful is an Observer that keeps the events of workers.
 type eventful struct {
-	seen
+	rig.Seen
 	then func(e *onceq.WorkerEvent) // is called for each; nil = nothing
 
 	mu     sync.Mutex
@@ -69,39 +70,39 @@ func wantTold(t *testing.T, o *eventful, want ...string) {
 
 func TestWorkerEvents(t *testing.T) {
 	o := &eventful{}
-	bubble(t, func(context.Context, *onceq.Job) error {
-		takes(time.Minute)
+	rig.Bubble(t, func(context.Context, *onceq.Job) error {
+		rig.Takes(time.Minute)
 		return nil
-	}, func(r *rig) {
-		r.w.Pause()
+	}, func(r *rig.Rig) {
+		r.W.Pause()
 		wantTold(t, o) // nothing is under way
-		r.start()
-		pass(time.Second)
+		r.Start()
+		rig.Pass(time.Second)
 		wantTold(t, o, "started", "paused local")
-		pass(time.Minute)
-		r.w.Resume()
-		r.w.Resume()
+		rig.Pass(time.Minute)
+		r.W.Resume()
+		r.W.Resume()
 		wantTold(t, o, "started", "paused local", "resumed local")
 		if e := o.last(t, onceq.EventResumed); e.Queue != "memory" || time.Since(e.Since) != time.Minute+time.Second {
 			t.Errorf("resumed says %+v, want Since the pause began", e)
 		}
-		r.send("a")
-		pass(time.Second)
-		r.w.Pause()
-		r.w.Pause()
-		r.stopNow()
-		pass(time.Second)
+		r.Send("a")
+		rig.Pass(time.Second)
+		r.W.Pause()
+		r.W.Pause()
+		r.StopNow()
+		rig.Pass(time.Second)
 		wantTold(t, o, "started", "paused local", "resumed local", "paused local", "draining")
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 		wantTold(t, o, "started", "paused local", "resumed local", "paused local", "draining", "drained")
 		e := o.last(t, onceq.EventDrained)
 		if late := new(onceq.DrainError); !errors.As(e.Err, &late) || e.Since.Equal(time.Now()) {
 			t.Errorf("drained says %+v, want the jobs that were abandoned, and when the drain began", e)
 		}
-		if err := <-r.done; err == nil {
+		if err := <-r.Done; err == nil {
 			t.Error("Run answered nil")
 		}
-		r.done = nil
+		r.Done = nil
 	}, observedBy(o))
 }
 
@@ -110,41 +111,41 @@ func TestOutagesAreEvents(t *testing.T) {
 	fails := func(op onceqtest.Op) faulty.Func {
 		return func(_ context.Context, c onceqtest.Call) (f faulty.Faults) {
 			if c.Op == op {
-				f = faulty.Fail(errBoom)
+				f = faulty.Fail(rig.ErrBoom)
 			}
 			return f
 		}
 	}
 	for reason, c := range map[string]struct {
-		begin, end func(r *rig)
+		begin, end func(r *rig.Rig)
 		h          onceq.HandlerFunc
 	}{
 		onceq.ReasonQueue: {
-			func(r *rig) { r.q.SetFault(fails(onceqtest.Receive)) }, func(r *rig) { r.q.SetFault(nil) }, returns(nil),
+			func(r *rig.Rig) { r.Q.SetFault(fails(onceqtest.Receive)) }, func(r *rig.Rig) { r.Q.SetFault(nil) }, rig.Returns(nil),
 		},
 		onceq.ReasonStore: {
-			func(r *rig) { r.store.fails(errBoom, onceqtest.Claim) }, func(r *rig) { r.store.heals() }, returns(nil),
+			func(r *rig.Rig) { r.Store.Fails(rig.ErrBoom, onceqtest.Claim) }, func(r *rig.Rig) { r.Store.Heals() }, rig.Returns(nil),
 		},
 		onceq.ReasonLetters: {
-			func(r *rig) { r.dlq.SetFault(fails(onceqtest.Send)) }, func(r *rig) { r.dlq.SetFault(nil) }, failing,
+			func(r *rig.Rig) { r.DLQ.SetFault(fails(onceqtest.Send)) }, func(r *rig.Rig) { r.DLQ.SetFault(nil) }, rig.Failing,
 		},
 	} {
 		t.Run(reason, func(t *testing.T) {
 			o := &eventful{}
-			bubble(t, c.h, func(r *rig) {
-				r.start()
-				pass(time.Second)
+			rig.Bubble(t, c.h, func(r *rig.Rig) {
+				r.Start()
+				rig.Pass(time.Second)
 				began := time.Now()
 				c.begin(r)
-				r.send(numbered("k", 10)...)
-				pass(4 * time.Minute)
+				r.Send(rig.Numbered("k", 10)...)
+				rig.Pass(4 * time.Minute)
 				wantTold(t, o, "started", "outage "+reason)
-				if e := o.last(t, onceq.EventOutage); e.Queue != "memory" || !errors.Is(e.Err, errBoom) || e.Since.Sub(began) > time.Second {
+				if e := o.last(t, onceq.EventOutage); e.Queue != "memory" || !errors.Is(e.Err, rig.ErrBoom) || e.Since.Sub(began) > time.Second {
 					t.Errorf("the event is %+v", e)
 				}
 				c.end(r)
-				r.send("news")
-				pass(time.Minute)
+				r.Send("news")
+				rig.Pass(time.Minute)
 				wantTold(t, o, "started", "outage "+reason, "outage-over "+reason)
 				if e := o.last(t, onceq.EventOutageOver); e.Err != nil || e.Since.Sub(began) > time.Second {
 					t.Errorf("the event is %+v", e)
@@ -157,24 +158,24 @@ func TestOutagesAreEvents(t *testing.T) {
 // An Observer of events may call the worker, and its panic does no harm.
 func TestEventsThatCallBackAndPanic(t *testing.T) {
 	o := &eventful{}
-	bubble(t, returns(nil), func(r *rig) {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 		o.then = func(e *onceq.WorkerEvent) {
-			_, _ = r.w.Stats(), r.w.Health()
+			_, _ = r.W.Stats(), r.W.Health()
 			if e.Kind == onceq.EventPaused {
-				r.w.Resume()
+				r.W.Resume()
 			}
 			panic("event")
 		}
-		r.start()
-		r.w.Pause()
-		pass(time.Second)
-		r.send("a")
-		pass(time.Second)
-		r.wantQueue(0)
-		if err := r.stop(); err != nil {
+		r.Start()
+		r.W.Pause()
+		rig.Pass(time.Second)
+		r.Send("a")
+		rig.Pass(time.Second)
+		r.WantQueue(0)
+		if err := r.Stop(); err != nil {
 			t.Error(err)
 		}
-		if n, want := r.log.count("the Observer panicked"), len(o.told()); n != want || want < 4 {
+		if n, want := r.Logged.Count("the Observer panicked"), len(o.told()); n != want || want < 4 {
 			t.Errorf("%d panics are logged, want %d", n, want)
 		}
 	}, observedBy(o))
@@ -183,24 +184,24 @@ func TestEventsThatCallBackAndPanic(t *testing.T) {
 // TestResumeFromTheEventOfItsPause: who is told of a pause may end it, and that is the last word.
 func TestResumeFromTheEventOfItsPause(t *testing.T) {
 	o := &eventful{}
-	bubble(t, returns(nil), func(r *rig) {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 		o.then = func(e *onceq.WorkerEvent) {
 			if e.Kind == onceq.EventPaused {
-				if s := r.w.Stats(); len(s.Paused) != 1 {
+				if s := r.W.Stats(); len(s.Paused) != 1 {
 					t.Errorf("told of a pause, and Stats says %q", s.Paused)
 				}
-				r.w.Resume()
+				r.W.Resume()
 			}
 		}
-		r.start()
-		pass(time.Second)
-		r.w.Pause()
-		if s := r.w.Stats(); s.Paused != nil {
+		r.Start()
+		rig.Pass(time.Second)
+		r.W.Pause()
+		if s := r.W.Stats(); s.Paused != nil {
 			t.Errorf("resumed, and Stats says %q", s.Paused)
 		}
-		r.send("a")
-		pass(time.Second)
-		r.wantStatus("a", dedupe.Done)
+		r.Send("a")
+		rig.Pass(time.Second)
+		r.WantStatus("a", dedupe.Done)
 		wantTold(t, o, "started", "paused local", "resumed local")
 	}, observedBy(o))
 }
@@ -212,8 +213,8 @@ func (d decoratedObserver) Unwrap() any { return d.Observer }
 
 func TestEventsThroughADecorator(t *testing.T) {
 	o := &eventful{}
-	bubble(t, returns(nil), func(r *rig) {
-		r.run(time.Second)
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.RunFor(time.Second)
 		wantTold(t, o, "started", "draining", "drained")
 	}, observedBy(decoratedObserver{o}))
 }

@@ -1,4 +1,4 @@
-package onceq_test
+package operating
 
 import (
 	"context"
@@ -10,30 +10,31 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
 
 // shortPolls is a queue whose longest wait is 5 s, as that of a long poll.
-type shortPolls struct{ *queue }
+type shortPolls struct{ *rig.Queue }
 
 func (q shortPolls) Limits() broker.Limits {
-	l := q.queue.Limits()
+	l := q.Queue.Limits()
 	l.MaxWait = 5 * sec
 	return l
 }
 
 func (q shortPolls) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
 	o.Wait = 5 * sec
-	return q.queue.Receive(ctx, o)
+	return q.Queue.Receive(ctx, o)
 }
 
-func pollsFor5s(r *rig) { r.cfg.Broker = shortPolls{r.q} }
+func pollsFor5s(r *rig.Rig) { r.Cfg.Broker = shortPolls{r.Q} }
 
 func away(op onceqtest.Op) faulty.Func {
 	return func(_ context.Context, c onceqtest.Call) (f faulty.Faults) {
 		if c.Op == op {
-			f = faulty.Fail(errBoom)
+			f = faulty.Fail(rig.ErrBoom)
 		}
 		return f
 	}
@@ -41,23 +42,23 @@ func away(op onceqtest.Op) faulty.Func {
 
 // wantHealth checks state, since when it holds, and what the probes are answered: ready and live
 // are parts of their sentences, "" = 200.
-func (r *rig) wantHealth(state onceq.State, since time.Duration, ready, live string) {
+func wantHealth(r *rig.Rig, state onceq.State, since time.Duration, ready, live string) {
 	r.Helper()
-	h := r.w.Health()
+	h := r.W.Health()
 	says := func(what string, err error, want string) {
 		r.Helper()
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			r.Errorf("after %v %s is %v, want %q", r.since(), what, err, want)
+			r.Errorf("after %v %s is %v, want %q", r.Since(), what, err, want)
 		}
 	}
 	says("ready", h.Ready(30*sec), ready)
 	says("live", h.Live(nil), live)
-	got := h.Since.Sub(r.began)
+	got := h.Since.Sub(r.Began)
 	if h.Since.IsZero() {
 		got = 0
 	}
 	if h.State != state || got < since-sec || got > since+sec {
-		r.Errorf("after %v the state is %s since %v, want %s since %v", r.since(), h.State, got, state, since)
+		r.Errorf("after %v the state is %s since %v, want %s since %v", r.Since(), h.State, got, state, since)
 	}
 }
 
@@ -70,67 +71,67 @@ func TestHealthStates(t *testing.T) {
 		queue    = "the queue has failed for"
 		store    = "the store has failed for"
 	)
-	bubble(t, func(context.Context, *onceq.Job) error {
-		takes(20 * sec)
+	rig.Bubble(t, func(context.Context, *onceq.Job) error {
+		rig.Takes(20 * sec)
 		return nil
-	}, func(r *rig) {
-		at := func(d time.Duration) { r.Helper(); pass(d - r.since()) }
-		r.wantHealth(onceq.StateStopped, 0, stopped, "")
-		r.start()
+	}, func(r *rig.Rig) {
+		at := func(d time.Duration) { r.Helper(); rig.Pass(d - r.Since()) }
+		wantHealth(r, onceq.StateStopped, 0, stopped, "")
+		r.Start()
 		at(2 * sec)
-		r.wantHealth(onceq.StateStarting, 0, starting, "")
+		wantHealth(r, onceq.StateStarting, 0, starting, "")
 		at(10 * sec) // the first poll was answered, after 5 s
-		r.wantHealth(onceq.StateRunning, 5*sec, "", "")
+		wantHealth(r, onceq.StateRunning, 5*sec, "", "")
 
-		r.w.Pause()
+		r.W.Pause()
 		at(20 * sec)
-		r.wantHealth(onceq.StatePaused, 10*sec, "", "")
+		wantHealth(r, onceq.StatePaused, 10*sec, "", "")
 		at(10 * time.Minute)
-		r.wantHealth(onceq.StatePaused, 10*sec, "", "")
-		r.w.Resume()
+		wantHealth(r, onceq.StatePaused, 10*sec, "", "")
+		r.W.Resume()
 		at(10*time.Minute + 10*sec)
-		r.wantHealth(onceq.StateRunning, 10*time.Minute, "", "")
+		wantHealth(r, onceq.StateRunning, 10*time.Minute, "", "")
 
-		r.q.SetFault(away(onceqtest.Receive)) // the queue is away
+		r.Q.SetFault(away(onceqtest.Receive)) // the queue is away
 		at(10*time.Minute + 20*sec)
-		r.wantHealth(onceq.StateOutage, 10*time.Minute+15*sec, "", "")
+		wantHealth(r, onceq.StateOutage, 10*time.Minute+15*sec, "", "")
 		at(11 * time.Minute)
-		r.wantHealth(onceq.StateOutage, 10*time.Minute+15*sec, queue, "")
-		r.w.Pause() // a pause has the state, and the queue is not asked
+		wantHealth(r, onceq.StateOutage, 10*time.Minute+15*sec, queue, "")
+		r.W.Pause() // a pause has the state, and the queue is not asked
 		at(11*time.Minute + 5*sec)
-		r.wantHealth(onceq.StatePaused, 11*time.Minute, queue, "")
+		wantHealth(r, onceq.StatePaused, 11*time.Minute, queue, "")
 		at(12 * time.Minute)
-		r.wantHealth(onceq.StatePaused, 11*time.Minute, "", "")
-		r.w.Resume()
+		wantHealth(r, onceq.StatePaused, 11*time.Minute, "", "")
+		r.W.Resume()
 		at(12*time.Minute + 10*sec)
-		r.wantHealth(onceq.StateOutage, 10*time.Minute+15*sec, queue, "")
-		r.q.SetFault(nil)
+		wantHealth(r, onceq.StateOutage, 10*time.Minute+15*sec, queue, "")
+		r.Q.SetFault(nil)
 		at(12*time.Minute + 25*sec)
-		if h := r.w.Health(); h.State != onceq.StateRunning || h.Ready(0) != nil || len(h.Reasons) > 0 {
+		if h := r.W.Health(); h.State != onceq.StateRunning || h.Ready(0) != nil || len(h.Reasons) > 0 {
 			t.Errorf("the queue is back, and health is %+v", h)
 		}
 
-		r.store.fails(errBoom, onceqtest.Claim, onceqtest.Renew, onceqtest.Settle) // the store is away
-		r.send("a")
+		r.Store.Fails(rig.ErrBoom, onceqtest.Claim, onceqtest.Renew, onceqtest.Settle) // the store is away
+		r.Send("a")
 		at(12*time.Minute + 35*sec)
-		r.wantHealth(onceq.StateOutage, 12*time.Minute+25*sec, "", "")
+		wantHealth(r, onceq.StateOutage, 12*time.Minute+25*sec, "", "")
 		at(13 * time.Minute)
-		r.wantHealth(onceq.StateOutage, 12*time.Minute+25*sec, store, "")
-		r.store.heals()
+		wantHealth(r, onceq.StateOutage, 12*time.Minute+25*sec, store, "")
+		r.Store.Heals()
 		at(13*time.Minute + 6*sec)
-		if h := r.w.Health(); h.State != onceq.StateRunning || h.Ready(0) != nil || h.Since.Sub(r.began) < 13*time.Minute {
+		if h := r.W.Health(); h.State != onceq.StateRunning || h.Ready(0) != nil || h.Since.Sub(r.Began) < 13*time.Minute {
 			t.Errorf("the store is back, and health is %+v", h)
 		}
 
-		r.stopNow() // while the job runs on
+		r.StopNow() // while the job runs on
 		at(13*time.Minute + 10*sec)
-		r.wantHealth(onceq.StateDraining, 13*time.Minute+6*sec, draining, "")
+		wantHealth(r, onceq.StateDraining, 13*time.Minute+6*sec, draining, "")
 		at(14 * time.Minute)
-		<-r.done
-		h := r.w.Health()
-		r.done = nil
-		r.wantHealth(onceq.StateStopped, h.Since.Sub(r.began), stopped, "")
-		if d := h.Since.Sub(r.began); d < 13*time.Minute+6*sec || d > 13*time.Minute+30*sec {
+		<-r.Done
+		h := r.W.Health()
+		r.Done = nil
+		wantHealth(r, onceq.StateStopped, h.Since.Sub(r.Began), stopped, "")
+		if d := h.Since.Sub(r.Began); d < 13*time.Minute+6*sec || d > 13*time.Minute+30*sec {
 			t.Errorf("stopped since %v", d)
 		}
 	}, pollsFor5s)
@@ -139,23 +140,23 @@ func TestHealthStates(t *testing.T) {
 // The rule: a worker of an empty queue is ready within five seconds, however long the queue waits
 // for a message (membroker: an hour). Else a rollout at night waits for each pod.
 func TestReadyOnAnEmptyQueue(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		r.start()
-		pass(5*sec + time.Millisecond)
-		r.wantHealth(onceq.StateRunning, 5*sec, "", "")
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Start()
+		rig.Pass(5*sec + time.Millisecond)
+		wantHealth(r, onceq.StateRunning, 5*sec, "", "")
 	})
 }
 
 // A worker that never got an answer to a poll is not ready, however short it has been asking.
 func TestHealthOfAQueueThatNeverAnswered(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		r.q.SetFault(away(onceqtest.Receive))
-		r.start()
-		pass(10 * sec)
-		r.wantHealth(onceq.StateOutage, 0, "starting: no poll was answered yet", "")
-		r.q.SetFault(nil)
-		pass(20 * sec)
-		if h := r.w.Health(); h.State != onceq.StateRunning || h.Ready(0) != nil {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Q.SetFault(away(onceqtest.Receive))
+		r.Start()
+		rig.Pass(10 * sec)
+		wantHealth(r, onceq.StateOutage, 0, "starting: no poll was answered yet", "")
+		r.Q.SetFault(nil)
+		rig.Pass(20 * sec)
+		if h := r.W.Health(); h.State != onceq.StateRunning || h.Ready(0) != nil {
 			t.Errorf("in the end health is %+v", h)
 		}
 	}, pollsFor5s)
@@ -166,22 +167,22 @@ func TestHealthOfAQueueThatNeverAnswered(t *testing.T) {
 func TestHealthOutlastsTheStore(t *testing.T) {
 	for name, sends := range map[string]int{"a job that runs": 1, "messages that come": 20} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(context.Context, *onceq.Job) error {
-				takes(time.Hour)
+			rig.Bubble(t, func(context.Context, *onceq.Job) error {
+				rig.Takes(time.Hour)
 				return nil
-			}, func(r *rig) {
-				r.send("first")
-				r.start()
-				pass(20 * sec)
-				r.store.fails(errBoom, onceqtest.Claim, onceqtest.Renew, onceqtest.Settle)
+			}, func(r *rig.Rig) {
+				r.Send("first")
+				r.Start()
+				rig.Pass(20 * sec)
+				r.Store.Fails(rig.ErrBoom, onceqtest.Claim, onceqtest.Renew, onceqtest.Settle)
 				if sends > 1 {
-					r.send(numbered("k", sends)...)
+					r.Send(rig.Numbered("k", sends)...)
 				}
 				var unready time.Duration
 				began := time.Now()
 				for time.Since(began) < 10*time.Minute {
-					pass(sec)
-					h := r.w.Health()
+					rig.Pass(sec)
+					h := r.W.Health()
 					if err := h.Live(&onceq.Liveness{Overdue: time.Hour}); err != nil {
 						t.Fatalf("after %v live fails: %v", time.Since(began), err)
 					}
@@ -189,7 +190,7 @@ func TestHealthOutlastsTheStore(t *testing.T) {
 						if unready == 0 {
 							unready = time.Since(began)
 						}
-						if time.Since(since) < 30*sec || h.Store.Err != errBoom.Error() {
+						if time.Since(since) < 30*sec || h.Store.Err != rig.ErrBoom.Error() {
 							t.Fatalf("after %v: not ready, and the store is %+v", time.Since(began), h.Store)
 						}
 					} else if unready != 0 {
@@ -199,15 +200,15 @@ func TestHealthOutlastsTheStore(t *testing.T) {
 				if unready < 30*sec || unready > 45*sec { // a job alone asks with its next beat
 					t.Errorf("not ready after %v", unready)
 				}
-				r.store.heals()
-				pass(5 * sec)
-				if h := r.w.Health(); h.Ready(0) != nil || h.State != onceq.StateRunning {
+				r.Store.Heals()
+				rig.Pass(5 * sec)
+				if h := r.W.Health(); h.Ready(0) != nil || h.State != onceq.StateRunning {
 					t.Errorf("5 s after the store is back, health is %+v", h)
 				}
-				r.stopNow()
-				<-r.done
-				r.done = nil
-				pass(time.Hour)
+				r.StopNow()
+				<-r.Done
+				r.Done = nil
+				rig.Pass(time.Hour)
 			}, pollsFor5s)
 		})
 	}
@@ -215,21 +216,21 @@ func TestHealthOutlastsTheStore(t *testing.T) {
 
 // Letters that are not taken are told of, and no probe fails for them.
 func TestHealthOfLetters(t *testing.T) {
-	bubble(t, failing, func(r *rig) {
-		r.dlq.SetFault(away(onceqtest.Send))
-		r.send("a")
-		r.start()
-		pass(time.Minute)
-		h := r.w.Health()
+	rig.Bubble(t, rig.Failing, func(r *rig.Rig) {
+		r.DLQ.SetFault(away(onceqtest.Send))
+		r.Send("a")
+		r.Start()
+		rig.Pass(time.Minute)
+		h := r.W.Health()
 		if h.State != onceq.StateRunning || h.Ready(30*sec) != nil || h.Live(nil) != nil {
 			t.Errorf("health is %+v", h)
 		}
 		if h.Letters.Failing.IsZero() || len(h.Reasons) != 1 || h.Reasons[0] != "letters: boom" {
 			t.Errorf("nothing tells of the letters: %+v", h)
 		}
-		r.dlq.SetFault(nil)
-		pass(10 * sec)
-		if h := r.w.Health(); !h.Letters.Failing.IsZero() || h.Letters.Seen.IsZero() || h.Reasons != nil {
+		r.DLQ.SetFault(nil)
+		rig.Pass(10 * sec)
+		if h := r.W.Health(); !h.Letters.Failing.IsZero() || h.Letters.Seen.IsZero() || h.Reasons != nil {
 			t.Errorf("in the end health is %+v", h)
 		}
 	}, pollsFor5s)
@@ -250,29 +251,29 @@ func (q hung) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.M
 func TestHealthOfPollersThatHang(t *testing.T) {
 	for _, pollers := range []int{1, 3} {
 		h := hung{until: make(chan struct{})}
-		bubble(t, returns(nil), func(r *rig) {
+		rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 			h.until = make(chan struct{})
-			h.shortPolls = shortPolls{r.q}
-			r.w = r.worker(func(c *setup) { c.Broker, c.Pollers = h, pollers })
-			r.start()
-			pass(time.Minute)
-			r.wantHealth(onceq.StateOutage, time.Duration(7*pollers)*sec, "starting: no poll was answered yet", "") // one steps in for the other
-			pass(90 * sec)
-			if err := r.w.Health(); err.Live(nil) == nil || !strings.Contains(err.Live(nil).Error(), "no receive has come back") {
-				t.Errorf("after %v live is %v", r.since(), err.Live(nil))
+			h.shortPolls = shortPolls{r.Q}
+			r.W = r.Worker(func(c *rig.Setup) { c.Broker, c.Pollers = h, pollers })
+			r.Start()
+			rig.Pass(time.Minute)
+			wantHealth(r, onceq.StateOutage, time.Duration(7*pollers)*sec, "starting: no poll was answered yet", "") // one steps in for the other
+			rig.Pass(90 * sec)
+			if err := r.W.Health(); err.Live(nil) == nil || !strings.Contains(err.Live(nil).Error(), "no receive has come back") {
+				t.Errorf("after %v live is %v", r.Since(), err.Live(nil))
 			}
-			long := r.w.Health()
+			long := r.W.Health()
 			if long.Live(&onceq.Liveness{Stuck: time.Hour}) != nil {
 				t.Error("live fails before Liveness.Stuck")
 			}
-			r.w.Pause()
-			if h := r.w.Health(); h.Live(nil) != nil {
+			r.W.Pause()
+			if h := r.W.Health(); h.Live(nil) != nil {
 				t.Errorf("paused, and live is %v", h.Live(nil))
 			}
-			r.w.Resume()
+			r.W.Resume()
 			close(h.until)
-			pass(20 * sec)
-			if h := r.w.Health(); h.Live(nil) != nil || h.Ready(0) != nil || h.State != onceq.StateRunning {
+			rig.Pass(20 * sec)
+			if h := r.W.Health(); h.Live(nil) != nil || h.Ready(0) != nil || h.State != onceq.StateRunning {
 				t.Errorf("in the end health is %+v", h)
 			}
 		}, pollsFor5s)
@@ -282,35 +283,35 @@ func TestHealthOfPollersThatHang(t *testing.T) {
 // Handlers that ignore their ended contexts fail live only where Liveness.Overdue says so, and only
 // when each slot has one.
 func TestHealthOfOverdueHandlers(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error {
-		takes(time.Hour)
+	rig.Bubble(t, func(context.Context, *onceq.Job) error {
+		rig.Takes(time.Hour)
 		return nil
-	}, func(r *rig) {
+	}, func(r *rig.Rig) {
 		bound := &onceq.Liveness{Overdue: time.Minute}
-		r.send("a")
-		r.start()
-		pass(10 * time.Minute)
-		if h := r.w.Health(); h.Overdue != 1 || h.Busy != 1 || h.Live(bound) != nil {
+		r.Send("a")
+		r.Start()
+		rig.Pass(10 * time.Minute)
+		if h := r.W.Health(); h.Overdue != 1 || h.Busy != 1 || h.Live(bound) != nil {
 			t.Errorf("a slot is free, and health is %+v, %v", h, h.Live(bound))
 		}
-		r.send("b")
-		pass(80 * sec) // its context ends after 30 s
-		if h := r.w.Health(); h.Overdue != 2 || h.Live(bound) != nil || h.Stuck != 50*sec {
+		r.Send("b")
+		rig.Pass(80 * sec) // its context ends after 30 s
+		if h := r.W.Health(); h.Overdue != 2 || h.Live(bound) != nil || h.Stuck != 50*sec {
 			t.Errorf("health is %+v, %v", h, h.Live(bound))
 		}
-		pass(10 * sec)
-		h := r.w.Health()
+		rig.Pass(10 * sec)
+		h := r.W.Health()
 		if err := h.Live(bound); err == nil || err.Error() != "all 2 slots are held by handlers that ignore their ended contexts, for 1m0s" {
 			t.Errorf("live is %v", err)
 		}
 		if h.Live(nil) != nil || h.Ready(0) != nil {
 			t.Error("without a bound a probe fails")
 		}
-		r.stopNow()
-		<-r.done
-		r.done = nil
-		pass(time.Hour)
-	}, pollsFor5s, with(func(c *setup) { c.Concurrency, c.Defaults.Timeout = 2, 30*sec }))
+		r.StopNow()
+		<-r.Done
+		r.Done = nil
+		rig.Pass(time.Hour)
+	}, pollsFor5s, rig.With(func(c *rig.Setup) { c.Concurrency, c.Defaults.Timeout = 2, 30*sec }))
 }
 
 func TestLiveOfANegativeBound(t *testing.T) {
@@ -359,7 +360,7 @@ func benchWorker(b *testing.B, slots, jobs int) (w *onceq.Worker, stop func()) {
 		b.Fatal(err)
 	}
 	begun, end := make(chan struct{}, jobs), make(chan struct{})
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Scope: scope, Store: s, Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Scope: rig.Scope, Store: s, Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
 		begun <- struct{}{}
 		<-end
 		return nil
@@ -371,8 +372,8 @@ func benchWorker(b *testing.B, slots, jobs int) (w *onceq.Worker, stop func()) {
 		b.Fatal(err)
 	}
 	ms := make([]broker.Outgoing, jobs)
-	for i, k := range numbered("k", jobs) {
-		ms[i] = message(k)
+	for i, k := range rig.Numbered("k", jobs) {
+		ms[i] = rig.Message(k)
 	}
 	if err := onceq.Send(b.Context(), q, ms); err != nil {
 		b.Fatal(err)

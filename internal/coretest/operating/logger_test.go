@@ -1,4 +1,4 @@
-package onceq_test
+package operating
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -55,20 +56,20 @@ func TestLoggerPanics(t *testing.T) {
 				}
 				return nil
 			}
-			bubble(t, h, func(r *rig) {
-				r.send("a", "b", "bad")
-				r.start()
-				r.store.fails(errBoom, onceqtest.Claim, onceqtest.Settle)
-				pass(time.Minute)
-				r.store.heals()
-				pass(time.Minute)
-				r.wantOutcomes("a", "done")
-				r.wantOutcomes("b", "done")
-				r.letter(onceq.ClassPermanent)
-				if n := r.log.count("level=ERROR", "the Logger panicked", "line=job", `panic="an attribute"`); in == "an attribute" && n != 3 {
+			rig.Bubble(t, h, func(r *rig.Rig) {
+				r.Send("a", "b", "bad")
+				r.Start()
+				r.Store.Fails(rig.ErrBoom, onceqtest.Claim, onceqtest.Settle)
+				rig.Pass(time.Minute)
+				r.Store.Heals()
+				rig.Pass(time.Minute)
+				r.WantOutcomes("a", "done")
+				r.WantOutcomes("b", "done")
+				r.Letter(onceq.ClassPermanent)
+				if n := r.Logged.Count("level=ERROR", "the Logger panicked", "line=job", `panic="an attribute"`); in == "an attribute" && n != 3 {
 					t.Errorf("the log tells of %d lines that were lost, want 3", n)
 				}
-			}, with(func(c *setup) {
+			}, rig.With(func(c *rig.Setup) {
 				c.Name, c.Logger = "jobs", slog.New(breaks{c.Logger.Handler(), in})
 			}))
 		})

@@ -1,4 +1,4 @@
-package onceq_test
+package operating
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // A class of the user's own.
@@ -26,15 +27,15 @@ func TestClassOf(t *testing.T) {
 		want string
 	}{
 		{nil, ""},
-		{errBoom, onceq.ClassError},
-		{onceq.Permanent(errBoom), onceq.ClassPermanent},
-		{onceq.RetryAfter(time.Second, errBoom), onceq.ClassError},
+		{rig.ErrBoom, onceq.ClassError},
+		{onceq.Permanent(rig.ErrBoom), onceq.ClassPermanent},
+		{onceq.RetryAfter(time.Second, rig.ErrBoom), onceq.ClassError},
 		{ownClass{"mine"}, "mine"},
 		{ownClass{""}, onceq.ClassError},
 		{onceq.Permanent(ownClass{"mine"}), "mine"},
 		{onceq.Permanent(ownClass{""}), onceq.ClassPermanent},
 		{fmt.Errorf("wrapped: %w", onceq.RetryAfter(0, ownClass{"mine"})), "mine"},
-		{errors.Join(errBoom, ownClass{"mine"}), "mine"},
+		{errors.Join(rig.ErrBoom, ownClass{"mine"}), "mine"},
 		{ownClass{long}, long[:64]},
 		{ownClass{"a\x00b\xff"}, "a\uFFFDb\uFFFD"},
 	} {
@@ -45,19 +46,19 @@ func TestClassOf(t *testing.T) {
 	if onceq.Permanent(nil) != nil || onceq.RetryAfter(time.Second, nil) != nil {
 		t.Error("the marks of nil are not nil")
 	}
-	for _, err := range []error{onceq.Permanent(errBoom), onceq.RetryAfter(0, errBoom)} {
-		if !errors.Is(err, errBoom) || err.Error() != errBoom.Error() {
+	for _, err := range []error{onceq.Permanent(rig.ErrBoom), onceq.RetryAfter(0, rig.ErrBoom)} {
+		if !errors.Is(err, rig.ErrBoom) || err.Error() != rig.ErrBoom.Error() {
 			t.Errorf("%v does not wrap what it marks", err)
 		}
 	}
 }
 
 func TestOwnClassIsRecorded(t *testing.T) {
-	bubble(t, returns(onceq.Permanent(ownClass{"mine"})), func(r *rig) {
-		r.send("a")
-		r.run(time.Second)
-		r.letter("mine")
-		if rec := r.record("a"); rec.ErrClass != "mine" || r.seen.of("a")[0].ErrClass != "mine" {
+	rig.Bubble(t, rig.Returns(onceq.Permanent(ownClass{"mine"})), func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
+		r.Letter("mine")
+		if rec := r.Record("a"); rec.ErrClass != "mine" || r.Seen.Of("a")[0].ErrClass != "mine" {
 			t.Errorf("the record is %+v", rec)
 		}
 	})
@@ -65,18 +66,18 @@ func TestOwnClassIsRecorded(t *testing.T) {
 
 func TestLongErrorsAreCut(t *testing.T) {
 	text := strings.Repeat("ü", 5000) + "\x00\xff"
-	bubble(t, returns(onceq.Permanent(errors.New(text))), func(r *rig) {
-		r.send("a")
-		r.run(time.Second)
-		if n := len(r.record("a").LastErr); n > 2048 || n < 2000 {
+	rig.Bubble(t, rig.Returns(onceq.Permanent(errors.New(text))), func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
+		if n := len(r.Record("a").LastErr); n > 2048 || n < 2000 {
 			t.Errorf("%d bytes of the error are recorded", n)
 		}
-		r.letter(onceq.ClassPermanent)
+		r.Letter(onceq.ClassPermanent)
 	})
 }
 
 // panicky is an Observer that panics.
-type panicky struct{ seen *seen }
+type panicky struct{ seen *rig.Seen }
 
 func (p panicky) JobStarted(context.Context, *onceq.Job) context.Context { panic("JobStarted") }
 func (p panicky) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
@@ -85,27 +86,27 @@ func (p panicky) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
 }
 
 func TestObserverThatPanics(t *testing.T) {
-	bubble(t, func(ctx context.Context, _ *onceq.Job) error { return ctx.Err() }, func(r *rig) {
-		r.send(numbered("k", 20)...)
-		r.run(time.Second)
-		for _, k := range numbered("k", 20) {
-			r.wantStatus(k, dedupe.Done)
+	rig.Bubble(t, func(ctx context.Context, _ *onceq.Job) error { return ctx.Err() }, func(r *rig.Rig) {
+		r.Send(rig.Numbered("k", 20)...)
+		r.RunFor(time.Second)
+		for _, k := range rig.Numbered("k", 20) {
+			r.WantStatus(k, dedupe.Done)
 		}
-		r.wantQueue(0)
-		if n := r.log.count("the Observer panicked"); n != 40 {
+		r.WantQueue(0)
+		if n := r.Logged.Count("the Observer panicked"); n != 40 {
 			t.Errorf("%d log records, want 40", n)
 		}
-	}, func(r *rig) { r.cfg.Observer = panicky{r.seen} })
+	}, func(r *rig.Rig) { r.Cfg.Observer = panicky{r.Seen} })
 }
 
 // deriving gives the handlers a context of its own.
 type deriving struct {
-	seen
+	rig.Seen
 	derive func(ctx context.Context) context.Context
 }
 
 func (d *deriving) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
-	d.seen.JobStarted(ctx, j)
+	d.Seen.JobStarted(ctx, j)
 	return d.derive(ctx)
 }
 
@@ -116,18 +117,18 @@ func TestObserversContext(t *testing.T) {
 		func(context.Context) context.Context { return nil },
 	} {
 		var value any
-		bubble(t, func(ctx context.Context, _ *onceq.Job) error {
+		rig.Bubble(t, func(ctx context.Context, _ *onceq.Job) error {
 			value = ctx.Value(name{})
 			<-ctx.Done()
 			return nil
-		}, func(r *rig) {
-			r.send("a")
-			r.run(20 * time.Second)
-			r.wantStatus("a", dedupe.Done)
+		}, func(r *rig.Rig) {
+			r.Send("a")
+			r.RunFor(20 * time.Second)
+			r.WantStatus("a", dedupe.Done)
 			if want := derive(t.Context()) != nil; (value == true) != want {
 				t.Errorf("the handler saw %v", value)
 			}
-		}, with(func(c *setup) {
+		}, rig.With(func(c *rig.Setup) {
 			c.Observer = &deriving{derive: derive}
 			c.Defaults.Timeout = 10 * time.Second
 		}))
@@ -137,78 +138,66 @@ func TestObserversContext(t *testing.T) {
 // One record for every delivery: what the log tells of a job is read from one line.
 func TestOneLogRecordForEachDelivery(t *testing.T) {
 	h := func(_ context.Context, j *onceq.Job) error {
-		takes(65 * time.Second)
+		rig.Takes(65 * time.Second)
 		switch string(j.Message.Body) {
 		case "bad":
-			return onceq.Permanent(errBoom)
+			return onceq.Permanent(rig.ErrBoom)
 		case "result":
 			return j.SetResult([]byte("12345"))
 		}
 		return nil
 	}
-	bubble(t, h, func(r *rig) {
-		m := message("typed")
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		m := rig.Message("typed")
 		m.Meta.Type = "mail"
-		r.put(m)
-		pass(10 * time.Second)
-		r.send("good", "bad", "result")
-		r.run(10 * time.Minute)
+		r.Put(m)
+		rig.Pass(10 * time.Second)
+		r.Send("good", "bad", "result")
+		r.RunFor(10 * time.Minute)
 		for k, want := range map[string][]string{
 			"good":   {"outcome=done", "scope=test", "attempt=1", "queue_wait=0s", "process=1m5s", "visibility=30s", "heartbeat=true", "beats=", "receives=1", "level=INFO"},
 			"bad":    {"outcome=failed", "class=permanent", "error=boom", "level=WARN"},
 			"result": {"outcome=done", "result_bytes=5"},
 			"typed":  {"type=mail", "queue_wait=10s"},
 		} {
-			if n := r.log.count("key=" + k + " "); n != 1 {
+			if n := r.Logged.Count("key=" + k + " "); n != 1 {
 				t.Errorf("%d log records of %q, want 1", n, k)
 			}
 			for _, text := range want {
-				if !r.log.has("key="+k+" ", text) {
+				if !r.Logged.Has("key="+k+" ", text) {
 					t.Errorf("the log record of %q has no %q", k, text)
 				}
 			}
 		}
-		rec := r.seen.of("good")[0]
+		rec := r.Seen.Of("good")[0]
 		if rec.Beats < 5 || rec.Beats > 9 {
 			t.Errorf("%d beats in 65 s", rec.Beats)
 		}
 	})
 }
 
-// has tells whether a line holds both texts.
-func (l *logged) has(one, two string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.buf.String()) {
-		if strings.Contains(line, one) && strings.Contains(line, two) {
-			return true
-		}
-	}
-	return false
-}
-
 func TestHeartbeatOffIsSeen(t *testing.T) {
-	bubble(t, returns(nil), func(r *rig) {
-		got := r.process(r.Context(), deliveries("a")...)
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		got := r.Process(r.Context(), rig.Deliveries("a")...)
 		if rec := got[0].Record; rec.Heartbeat {
 			t.Errorf("the timing record is %+v, want no heartbeat: there is neither a claim nor a delivery to keep", rec)
 		}
-	}, noStore)
+	}, rig.NoStore)
 }
 
 func TestJobWithoutMetadata(t *testing.T) {
-	bubble(t, func(_ context.Context, j *onceq.Job) error {
+	rig.Bubble(t, func(_ context.Context, j *onceq.Job) error {
 		if j.Type() != "" || j.ID() != j.Message.ID || j.ID() == "" {
-			return onceq.Permanent(errBoom)
+			return onceq.Permanent(rig.ErrBoom)
 		}
 		return nil
-	}, func(r *rig) {
-		if err := r.q.SendRaw(r.Context(), []byte("a"), nil); err != nil {
+	}, func(r *rig.Rig) {
+		if err := r.Q.SendRaw(r.Context(), []byte("a"), nil); err != nil {
 			t.Fatal(err)
 		}
-		r.run(time.Second)
-		r.wantStatus("a", dedupe.Done)
-	}, with(func(c *setup) {
+		r.RunFor(time.Second)
+		r.WantStatus("a", dedupe.Done)
+	}, rig.With(func(c *rig.Setup) {
 		c.Key = func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: string(m.Body)}, nil }
 	}))
 	var none onceq.Job

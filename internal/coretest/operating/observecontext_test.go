@@ -1,4 +1,4 @@
-package onceq_test
+package operating
 
 import (
 	"context"
@@ -10,12 +10,13 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // spans is an Observer that traces: it keeps what JobStarted returned for each job, and what
 // JobEnded got.
 type spans struct {
-	seen
+	rig.Seen
 	mu     sync.Mutex
 	opened map[string]context.Context
 	ended  map[string][]context.Context
@@ -28,7 +29,7 @@ func newSpans() *spans {
 }
 
 func (s *spans) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
-	s.seen.JobStarted(ctx, j)
+	s.Seen.JobStarted(ctx, j)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	ctx = context.WithValue(ctx, spanName{}, j.Key().Key)
@@ -37,7 +38,7 @@ func (s *spans) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
 }
 
 func (s *spans) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
-	s.seen.JobEnded(ctx, r)
+	s.Seen.JobEnded(ctx, r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended[r.JobID] = append(s.ended[r.JobID], ctx)
@@ -53,23 +54,23 @@ func (s *spans) wantSpan(t *testing.T, job string) {
 	}
 }
 
-func observedBy(o onceq.Observer) option { return with(func(c *setup) { c.Observer = o }) }
+func observedBy(o onceq.Observer) rig.Option { return rig.With(func(c *rig.Setup) { c.Observer = o }) }
 
 func TestJobEndedGetsTheStartedContext(t *testing.T) {
 	for name, h := range map[string]onceq.HandlerFunc{
-		"done": returns(nil), "failed": returns(onceq.Permanent(errBoom)),
+		"done": rig.Returns(nil), "failed": rig.Returns(onceq.Permanent(rig.ErrBoom)),
 		"panic":   func(context.Context, *onceq.Job) error { panic("boom") },
 		"timeout": func(ctx context.Context, _ *onceq.Job) error { <-ctx.Done(); return onceq.Permanent(ctx.Err()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSpans()
-			bubble(t, h, func(r *rig) {
-				m := message("a")
+			rig.Bubble(t, h, func(r *rig.Rig) {
+				m := rig.Message("a")
 				m.Meta.ID = "a"
-				r.put(m)
-				r.run(20 * time.Second)
+				r.Put(m)
+				r.RunFor(20 * time.Second)
 				s.wantSpan(t, "a")
-			}, observedBy(s), most(1), with(func(c *setup) { c.Defaults.Timeout = 10 * time.Second }))
+			}, observedBy(s), rig.Most(1), rig.With(func(c *rig.Setup) { c.Defaults.Timeout = 10 * time.Second }))
 		})
 	}
 }
@@ -77,14 +78,14 @@ func TestJobEndedGetsTheStartedContext(t *testing.T) {
 // Where no handler has started there is the delivery's own context, which has the values of Run's.
 func TestJobEndedWithoutAStart(t *testing.T) {
 	s := newSpans()
-	bubble(t, never(t), func(r *rig) {
-		m := message("a")
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		m := rig.Message("a")
 		m.Meta.ID, m.Meta.Expires = "a", time.Now().Add(time.Second)
-		r.put(m)
-		pass(time.Minute)
+		r.Put(m)
+		rig.Pass(time.Minute)
 		ctx, stop := context.WithTimeout(context.WithValue(r.Context(), spanName{}, "of Run"), time.Second)
 		defer stop()
-		if err := r.w.Run(ctx); err != nil {
+		if err := r.W.Run(ctx); err != nil {
 			t.Fatal(err)
 		}
 		if got := s.ended["a"]; len(got) != 1 || got[0].Value(spanName{}) != "of Run" {
@@ -95,12 +96,12 @@ func TestJobEndedWithoutAStart(t *testing.T) {
 
 func TestJobEndedOfDo(t *testing.T) {
 	s := newSpans()
-	bubble(t, never(t), func(r *rig) {
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: r.store, Scope: scope, Observer: s})
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: r.Store, Scope: rig.Scope, Observer: s})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := onceq.Do(r.Context(), p, key("a"), nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil }); err != nil {
+		if _, err := onceq.Do(r.Context(), p, rig.Key("a"), nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil }); err != nil {
 			t.Fatal(err)
 		}
 		s.wantSpan(t, "a")
@@ -110,28 +111,28 @@ func TestJobEndedOfDo(t *testing.T) {
 // A job that Run has abandoned is told of, once, although its handler goes on.
 func TestJobEndedOfAbandonedJobs(t *testing.T) {
 	s := newSpans()
-	bubble(t, func(_ context.Context, j *onceq.Job) error {
-		takes(time.Hour)
+	rig.Bubble(t, func(_ context.Context, j *onceq.Job) error {
+		rig.Takes(time.Hour)
 		return nil
-	}, func(r *rig) {
-		m := message("a")
+	}, func(r *rig.Rig) {
+		m := rig.Message("a")
 		m.Meta.ID = "a"
-		r.put(m)
-		r.start()
-		pass(time.Minute)
+		r.Put(m)
+		r.Start()
+		rig.Pass(time.Minute)
 		var drain *onceq.DrainError
-		if err := r.stop(); !errors.As(err, &drain) || len(drain.Jobs) != 1 || drain.Jobs[0] != "a" {
+		if err := r.Stop(); !errors.As(err, &drain) || len(drain.Jobs) != 1 || drain.Jobs[0] != "a" {
 			t.Fatalf("Run answered %v", err)
 		}
 		s.wantSpan(t, "a")
 		want := onceq.DefaultDrainTimeout + onceq.DefaultSettleTimeout + time.Minute
-		if rec := s.of("a")[0]; rec.Outcome != "abandoned" || rec.Process != want || rec.Attempt != 1 || rec.Fence == 0 {
+		if rec := s.Of("a")[0]; rec.Outcome != "abandoned" || rec.Process != want || rec.Attempt != 1 || rec.Fence == 0 {
 			t.Errorf("the record is %+v", rec)
 		}
-		if n := r.log.count("outcome=abandoned"); n != 1 {
+		if n := r.Logged.Count("outcome=abandoned"); n != 1 {
 			t.Errorf("%d log records", n)
 		}
-		pass(2 * time.Hour)
+		rig.Pass(2 * time.Hour)
 		s.wantSpan(t, "a")
 	}, observedBy(s))
 }
@@ -140,24 +141,24 @@ func TestJobEndedOfAbandonedJobs(t *testing.T) {
 // had brought in its metadata.
 func TestJobEndedOfAbandonedKeys(t *testing.T) {
 	s := newSpans()
-	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
-		m := message("a")
+	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
+		m := rig.Message("a")
 		m.Meta.ID = "a"
 		m.Meta.Dead = &broker.Dead{Attributes: map[string]string{"tenant": "t-1"}}
-		r.put(m)
-		r.start()
-		pass(time.Minute)
+		r.Put(m)
+		r.Start()
+		rig.Pass(time.Minute)
 		var drain *onceq.DrainError
-		if err := r.stop(); !errors.As(err, &drain) || len(drain.Jobs) != 1 || drain.Jobs[0] != "a" {
+		if err := r.Stop(); !errors.As(err, &drain) || len(drain.Jobs) != 1 || drain.Jobs[0] != "a" {
 			t.Fatalf("Run answered %v", err)
 		}
-		pass(2 * time.Hour)
-	}, observedBy(s), with(func(c *setup) {
+		rig.Pass(2 * time.Hour)
+	}, observedBy(s), rig.With(func(c *rig.Setup) {
 		c.Key = func(m *broker.Message) (dedupe.Key, error) {
 			if m.Attributes["tenant"] != "t-1" {
 				t.Errorf("the attributes are %v", m.Attributes)
 			}
-			takes(time.Hour)
+			rig.Takes(time.Hour)
 			return dedupe.Key{Key: "a"}, nil
 		}
 	}))
@@ -167,21 +168,21 @@ func TestJobEndedOfAbandonedKeys(t *testing.T) {
 // it.
 func TestJobEndedOfAbandonedDeliveries(t *testing.T) {
 	s := newSpans()
-	bubble(t, func(context.Context, *onceq.Job) error {
-		takes(time.Hour)
+	rig.Bubble(t, func(context.Context, *onceq.Job) error {
+		rig.Takes(time.Hour)
 		return nil
-	}, func(r *rig) {
-		ds := deliveries("a", "b")
+	}, func(r *rig.Rig) {
+		ds := rig.Deliveries("a", "b")
 		for i := range ds {
 			ds[i].Until = time.Now().Add(time.Minute)
 		}
-		got := r.process(r.Context(), ds...)
+		got := r.Process(r.Context(), ds...)
 		for i, d := range got {
 			if d.Record.Outcome != "abandoned" || d.Record.Key.Key != string(ds[i].Message.Body) {
 				t.Errorf("the record is %+v", d.Record)
 			}
 			s.wantSpan(t, d.Record.JobID)
 		}
-		pass(2 * time.Hour)
+		rig.Pass(2 * time.Hour)
 	}, observedBy(s))
 }

@@ -1,4 +1,4 @@
-package onceq_test
+package operating
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/peak"
 )
 
@@ -25,26 +26,26 @@ import (
 // TestStoreHangsAtBoot: a store that never answers, and ignores its context, does not keep Run from
 // ending before it has begun.
 func TestStoreHangsAtBoot(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
+	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
 		release := make(chan struct{})
-		r.store.set(func(s *store) { s.onGet = func() error { <-release; return errBoom } })
-		r.send("a")
-		r.start()
-		pass(10 * time.Second)
-		if h := r.w.Health(); h.State != onceq.StateStarting || !strings.Contains(fmt.Sprint(h.Reasons), "before operators' rules are read") {
+		r.Store.Set(func(s *rig.Store) { s.OnGet = func() error { <-release; return rig.ErrBoom } })
+		r.Send("a")
+		r.Start()
+		rig.Pass(10 * time.Second)
+		if h := r.W.Health(); h.State != onceq.StateStarting || !strings.Contains(fmt.Sprint(h.Reasons), "before operators' rules are read") {
 			t.Errorf("the worker is %+v", h)
 		}
-		if n := r.log.count("level=ERROR", "operators' rules cannot be read", "has not come back"); n != 1 {
+		if n := r.Logged.Count("level=ERROR", "operators' rules cannot be read", "has not come back"); n != 1 {
 			t.Errorf("the log tells %d times of a store that does not come back, want once", n)
 		}
-		pass(time.Hour)
+		rig.Pass(time.Hour)
 		began := time.Now()
-		r.stopNow()
+		r.StopNow()
 		synctest.Wait()
-		pass(5 * time.Second)
+		rig.Pass(5 * time.Second)
 		select {
-		case err := <-r.done:
-			r.done = nil
+		case err := <-r.Done:
+			r.Done = nil
 			if err != nil {
 				t.Error(err)
 			}
@@ -52,9 +53,9 @@ func TestStoreHangsAtBoot(t *testing.T) {
 			t.Errorf("Run has not ended after %v", time.Since(began))
 		}
 		close(release)
-		pass(time.Minute)
-		r.wantOutcomes("a")
-	}, steered)
+		rig.Pass(time.Minute)
+		r.WantOutcomes("a")
+	}, rig.Steered)
 }
 
 // TestLimitInsteadOfPause: a limit that is read while a worker waits to go on after a pause is
@@ -65,45 +66,45 @@ func TestLimitInsteadOfPause(t *testing.T) {
 		var read sync.Once
 		h := func(context.Context, *onceq.Job) error {
 			busy.In()
-			takes(time.Second)
+			rig.Takes(time.Second)
 			busy.Out()
 			return nil
 		}
-		bubble(t, h, func(r *rig) {
-			r.start()
-			pause := r.orders(64*time.Second, ofQueue)
-			pass(bound)
+		rig.Bubble(t, h, func(r *rig.Rig) {
+			r.Start()
+			pause := r.Orders(64*time.Second, ofQueue)
+			rig.Pass(rig.Bound)
 			for i := range 500 {
-				r.send(fmt.Sprint(i))
+				r.Send(fmt.Sprint(i))
 			}
-			pass(64*time.Second - bound)
-			r.rules(func(rs *control.Rules) {
+			rig.Pass(64*time.Second - rig.Bound)
+			r.Rules(func(rs *control.Rules) {
 				rs.Remove(pause)
 				rs.Rules = append(rs.Rules, control.Rule{
-					Do: control.Limit, Slots: 2, Queue: scope, Until: time.Now().Add(time.Hour), By: "ana", Reason: "gently",
+					Do: control.Limit, Slots: 2, Queue: rig.Scope, Until: time.Now().Add(time.Hour), By: "ana", Reason: "gently",
 				})
 			})
-			r.store.set(func(s *store) {
-				s.onGet = func() error {
+			r.Store.Set(func(s *rig.Store) {
+				s.OnGet = func() error {
 					read.Do(func() { time.AfterFunc(1500*time.Millisecond, busy.Reset) }) // what ran then has ended
 					return nil
 				}
 			})
-			pass(bound + 5*time.Second)
-			if h := r.w.Health(); busy.Top() != 2 || h.Slots != 2 || h.Rules != 2 {
+			rig.Pass(rig.Bound + 5*time.Second)
+			if h := r.W.Health(); busy.Top() != 2 || h.Slots != 2 || h.Rules != 2 {
 				t.Errorf("%d handlers run at once: %+v", busy.Top(), h)
 			}
-		}, steered)
+		}, rig.Steered)
 	}
 }
 
 // TestFirstReadByCall: a call of Do, or a batch, whose read of the rules came to nothing does not
 // let the next one begin during a pause.
 func TestFirstReadByCall(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
-		r.orders(time.Hour, func(u *control.Rule) { u.Scope = "bank" })
+	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
+		r.Orders(time.Hour, func(u *control.Rule) { u.Scope = "bank" })
 		do := func(ctx context.Context) error {
-			p, err := onceq.NewProcessor(r.cfg.ProcessorConfig)
+			p, err := onceq.NewProcessor(r.Cfg.ProcessorConfig)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -123,8 +124,8 @@ func TestFirstReadByCall(t *testing.T) {
 		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 		defer cancel()
 		var gets atomic.Int64
-		r.store.set(func(s *store) {
-			s.onGet = func() error {
+		r.Store.Set(func(s *rig.Store) {
+			s.OnGet = func() error {
 				if gets.Add(1) == 1 {
 					<-ctx.Done()
 					return ctx.Err()
@@ -138,10 +139,10 @@ func TestFirstReadByCall(t *testing.T) {
 
 		// The first read is lost.
 		gets.Store(0)
-		r.store.set(func(s *store) {
-			s.onGet = func() error {
+		r.Store.Set(func(s *rig.Store) {
+			s.OnGet = func() error {
 				if gets.Add(1) == 1 {
-					return errBoom
+					return rig.ErrBoom
 				}
 				return nil
 			}
@@ -152,24 +153,24 @@ func TestFirstReadByCall(t *testing.T) {
 
 		// A store that refuses reads holds nobody up for long.
 		gets.Store(0)
-		r.store.set(func(s *store) { s.onGet = func() error { gets.Add(1); return errBoom } })
+		r.Store.Set(func(s *rig.Store) { s.OnGet = func() error { gets.Add(1); return rig.ErrBoom } })
 		began := time.Now()
 		if err := do(r.Context()); err != nil || time.Since(began) > time.Second || gets.Load() != 3 {
 			t.Errorf("after %v and %d reads: %v", time.Since(began), gets.Load(), err)
 		}
-	}, steered)
+	}, rig.Steered)
 }
 
 // TestRequiredRulesUnread: where rules are required, nothing starts before they were read, also
 // where nobody can say why they were not.
 func TestRequiredRulesUnread(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
-		p, err := onceq.NewProcessor(r.cfg.ProcessorConfig)
+	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
+		p, err := onceq.NewProcessor(r.Cfg.ProcessorConfig)
 		if err != nil {
 			t.Fatal(err)
 		}
 		release := make(chan struct{})
-		r.store.set(func(s *store) { s.onGet = func() error { <-release; return nil } })
+		r.Store.Set(func(s *rig.Store) { s.OnGet = func() error { <-release; return nil } })
 		do := func(ctx context.Context) error {
 			_, err := onceq.Do(ctx, p, dedupe.Key{Key: "a"}, nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil })
 			return err
@@ -186,36 +187,36 @@ func TestRequiredRulesUnread(t *testing.T) {
 		if err := do(r.Context()); err != nil {
 			t.Error(err)
 		}
-	}, steered, with(func(c *setup) { c.Control.Required = true }))
+	}, rig.Steered, rig.With(func(c *rig.Setup) { c.Control.Required = true }))
 }
 
 // TestRulesUnreadableLater: rules that a later version has written stay unread, the last ones stay
 // in force, and Health and the card say why.
 func TestRulesUnreadableLater(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
-		r.start()
-		r.orders(10*time.Minute, ofQueue)
-		pass(bound)
-		r.refuse(errors.New("control: their form is 2, and this version reads 1"))
-		pass(time.Minute)
+	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
+		r.Start()
+		r.Orders(10*time.Minute, ofQueue)
+		rig.Pass(rig.Bound)
+		refuse(r, errors.New("control: their form is 2, and this version reads 1"))
+		rig.Pass(time.Minute)
 		const why = "their form is 2"
-		if h := r.w.Health(); h.State != onceq.StatePaused || !strings.Contains(strings.Join(h.Reasons, "; "), "operators' rules cannot be read: control: reading the rules: ") || !strings.Contains(h.Reasons[1], why) {
+		if h := r.W.Health(); h.State != onceq.StatePaused || !strings.Contains(strings.Join(h.Reasons, "; "), "operators' rules cannot be read: control: reading the rules: ") || !strings.Contains(h.Reasons[1], why) {
 			t.Errorf("the worker is %+v", h)
 		}
-		if c := r.seats()[0].Card; c == nil || c.Rules != 1 || !strings.Contains(c.NoRules, why) {
+		if c := seatsOf(r)[0].Card; c == nil || c.Rules != 1 || !strings.Contains(c.NoRules, why) {
 			t.Errorf("the card is %+v", c)
 		}
-		r.mend()
-		pass(time.Minute)
-		if h := r.w.Health(); len(h.Reasons) != 1 || r.seats()[0].Card.NoRules != "" {
+		mend(r)
+		rig.Pass(time.Minute)
+		if h := r.W.Health(); len(h.Reasons) != 1 || seatsOf(r)[0].Card.NoRules != "" {
 			t.Errorf("the worker is %+v", h)
 		}
-	}, steered)
+	}, rig.Steered)
 }
 
 // slowWatcher is an Observer that takes its time with the event of a pause.
 type slowWatcher struct {
-	*seen
+	*rig.Seen
 	takes atomic.Pointer[chan struct{}] // made in the test's bubble
 }
 
@@ -228,30 +229,30 @@ func (s *slowWatcher) WorkerEvent(_ context.Context, e *onceq.WorkerEvent) {
 // TestPauseUnderSlowObserver: what a paused worker has not started goes back to the queue although
 // the Observer is still busy with the news. Nothing else waits for it either.
 func TestPauseUnderSlowObserver(t *testing.T) {
-	for name, pause := range map[string]func(*rig){
-		"by hand":  func(r *rig) { go r.w.Pause() },
-		"by rules": func(r *rig) { r.orders(time.Hour, ofQueue) },
+	for name, pause := range map[string]func(*rig.Rig){
+		"by hand":  func(r *rig.Rig) { go r.W.Pause() },
+		"by rules": func(r *rig.Rig) { r.Orders(time.Hour, ofQueue) },
 	} {
-		watcher := &slowWatcher{seen: &seen{}}
-		bubble(t, func(ctx context.Context, _ *onceq.Job) error { <-ctx.Done(); return ctx.Err() }, func(r *rig) {
+		watcher := &slowWatcher{Seen: &rig.Seen{}}
+		rig.Bubble(t, func(ctx context.Context, _ *onceq.Job) error { <-ctx.Done(); return ctx.Err() }, func(r *rig.Rig) {
 			takes := make(chan struct{})
 			watcher.takes.Store(&takes)
-			r.send("runs", "waits", "waits, too")
-			r.start()
-			pass(time.Second)
-			if s := r.w.Stats(); s.Busy != 1 || s.Held != 2 {
+			r.Send("runs", "waits", "waits, too")
+			r.Start()
+			rig.Pass(time.Second)
+			if s := r.W.Stats(); s.Busy != 1 || s.Held != 2 {
 				t.Fatalf("%s: %+v", name, s)
 			}
 			pause(r)
-			pass(2 * bound)
-			if s := r.w.Stats(); s.Held != 0 || s.Busy != 1 || len(s.Paused) != 1 {
+			rig.Pass(2 * rig.Bound)
+			if s := r.W.Stats(); s.Held != 0 || s.Busy != 1 || len(s.Paused) != 1 {
 				t.Errorf("%s: %+v", name, s)
 			}
-			if seats := r.seats(); len(seats) != 1 || seats[0].Card.State != "paused" {
+			if seats := seatsOf(r); len(seats) != 1 || seats[0].Card.State != "paused" {
 				t.Errorf("%s: the seats are %+v", name, seats)
 			}
 			close(takes)
-		}, steered, with(func(c *setup) {
+		}, rig.Steered, rig.With(func(c *rig.Setup) {
 			c.Observer = watcher
 			c.Concurrency, c.Prefetch, c.DrainTimeout = 1, 5, -1
 		}))
@@ -285,35 +286,35 @@ func TestSlowRulesAtBoot(t *testing.T) {
 		"too many clients":    {err: queried("53300")},
 		"permission denied":   {err: queried("42501"), refuses: true},
 		"an empty SQLSTATE":   {err: queried(""), refuses: true},
-		"anything that fails": {err: errBoom, refuses: true},
+		"anything that fails": {err: rig.ErrBoom, refuses: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
-				r.orders(time.Hour, ofQueue)
-				r.store.set(func(s *store) {
-					s.onGet = func() error {
+			rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
+				r.Orders(time.Hour, ofQueue)
+				r.Store.Set(func(s *rig.Store) {
+					s.OnGet = func() error {
 						if c.err == nil {
-							takes(5 * time.Second)
+							rig.Takes(5 * time.Second)
 							return context.DeadlineExceeded
 						}
 						return c.err
 					}
 				})
-				r.send("a")
-				r.start()
-				pass(10 * time.Minute)
-				if ran := r.seen.started("a") > 0; ran != c.refuses {
+				r.Send("a")
+				r.Start()
+				rig.Pass(10 * time.Minute)
+				if ran := r.Seen.Started("a") > 0; ran != c.refuses {
 					t.Errorf("a job has run: %v, want %v", ran, c.refuses)
 				}
-				if h := r.w.Health(); !c.refuses && (h.State != onceq.StateStarting || !strings.Contains(fmt.Sprint(h.Reasons), "before operators' rules are read")) {
+				if h := r.W.Health(); !c.refuses && (h.State != onceq.StateStarting || !strings.Contains(fmt.Sprint(h.Reasons), "before operators' rules are read")) {
 					t.Errorf("the worker is %+v", h)
 				}
-				r.mend()
-				pass(bound)
-				if h := r.w.Health(); h.State != onceq.StatePaused {
+				mend(r)
+				rig.Pass(rig.Bound)
+				if h := r.W.Health(); h.State != onceq.StatePaused {
 					t.Errorf("the worker is %+v, want paused", h)
 				}
-			}, steered)
+			}, rig.Steered)
 		})
 	}
 }
@@ -321,25 +322,25 @@ func TestSlowRulesAtBoot(t *testing.T) {
 // TestRulesReadHangsLater: a read that does not come back is told of, also of a worker that has
 // read the rules before.
 func TestRulesReadHangsLater(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
-		r.send("a")
-		r.start()
-		pass(time.Second)
+	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
+		r.Send("a")
+		r.Start()
+		rig.Pass(time.Second)
 		release := make(chan struct{})
-		r.store.set(func(s *store) { s.onGet = func() error { <-release; return nil } })
-		pass(time.Minute)
-		if h := r.w.Health(); h.State != onceq.StateRunning || !strings.Contains(fmt.Sprint(h.Reasons), "operators' rules cannot be read") {
+		r.Store.Set(func(s *rig.Store) { s.OnGet = func() error { <-release; return nil } })
+		rig.Pass(time.Minute)
+		if h := r.W.Health(); h.State != onceq.StateRunning || !strings.Contains(fmt.Sprint(h.Reasons), "operators' rules cannot be read") {
 			t.Errorf("the worker is %+v", h)
 		}
-		if n := r.log.count("level=WARN", "the last ones stay in force", "has not come back"); n != 1 {
+		if n := r.Logged.Count("level=WARN", "the last ones stay in force", "has not come back"); n != 1 {
 			t.Errorf("the log tells %d times of it, want once", n)
 		}
 		close(release)
-		pass(time.Minute)
-		if h := r.w.Health(); len(h.Reasons) != 0 {
+		rig.Pass(time.Minute)
+		if h := r.W.Health(); len(h.Reasons) != 0 {
 			t.Errorf("the worker is %+v", h)
 		}
-	}, steered)
+	}, rig.Steered)
 }
 
 // lateAnswer gives one answer of Get late, as it was when it was asked.
@@ -353,7 +354,7 @@ func (s *lateAnswer) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record
 	rs, err := s.Store.Get(ctx, ks)
 	if ks[0].Key == "rules" && s.armed.CompareAndSwap(true, false) {
 		close(s.asked)
-		takes(4 * time.Second)
+		rig.Takes(4 * time.Second)
 	}
 	return rs, err
 }
@@ -361,9 +362,9 @@ func (s *lateAnswer) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record
 // TestOldRulesComeLate: two workers of a Processor read the rules, and the answer to the older read
 // comes last. It must not end a pause that the newer one has brought.
 func TestOldRulesComeLate(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
-		late := &lateAnswer{Store: r.store, asked: make(chan struct{})}
-		c := r.cfg
+	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
+		late := &lateAnswer{Store: r.Store, asked: make(chan struct{})}
+		c := r.Cfg
 		c.Store, c.CallTimeout = late, time.Minute
 		p, err := onceq.NewProcessor(c.ProcessorConfig)
 		if err != nil {
@@ -374,20 +375,20 @@ func TestOldRulesComeLate(t *testing.T) {
 		var ws []*onceq.Worker
 		for _, name := range []string{"one", "two"} {
 			c.WorkerConfig.Name = name
-			w, err := p.Worker(newQueue(t, membroker.Options{}), c.WorkerConfig)
+			w, err := p.Worker(rig.NewQueue(t, membroker.Options{}), c.WorkerConfig)
 			if err != nil {
 				t.Fatal(err)
 			}
 			ws = append(ws, w)
 			go func() { done <- w.Run(ctx) }()
 		}
-		pass(time.Second)
+		rig.Pass(time.Second)
 		late.armed.Store(true)
 		<-late.asked
-		r.orders(time.Hour, ofQueue)
+		r.Orders(time.Hour, ofQueue)
 		// The other worker reads within a second. The old answer comes after 4 s, and the worker
 		// that has asked for it looks at the rules then; nobody reads again before 9 s are over.
-		pass(6 * time.Second)
+		rig.Pass(6 * time.Second)
 		for i, w := range ws {
 			if h := w.Health(); h.State != onceq.StatePaused || !strings.Contains(fmt.Sprint(h.Reasons), "SMTP migration") {
 				t.Errorf("worker %d is %+v, want paused", i, h)
@@ -399,12 +400,12 @@ func TestOldRulesComeLate(t *testing.T) {
 				t.Error(err)
 			}
 		}
-	}, steered)
+	}, rig.Steered)
 }
 
 // TestFleetAfterPause: workers that all know when a pause ends do not go on in one instant.
 func TestFleetAfterPause(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
+	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
 		var mu sync.Mutex
 		resumed := make(map[time.Duration]bool) // since the end of the pause
 		var end time.Time
@@ -412,7 +413,7 @@ func TestFleetAfterPause(t *testing.T) {
 		ctx, stop := context.WithCancel(r.Context())
 		done := make(chan error, workers)
 		for n := range workers {
-			w := r.worker(func(c *setup) {
+			w := r.Worker(func(c *rig.Setup) {
 				c.Owner, c.Observer = fmt.Sprint("w-", n), resumes(func() {
 					mu.Lock()
 					defer mu.Unlock()
@@ -421,10 +422,10 @@ func TestFleetAfterPause(t *testing.T) {
 			})
 			go func() { done <- w.Run(ctx) }()
 		}
-		pass(time.Second)
+		rig.Pass(time.Second)
 		end = time.Now().Add(time.Minute)
-		r.orders(time.Minute, ofQueue)
-		pass(2 * time.Minute)
+		r.Orders(time.Minute, ofQueue)
+		rig.Pass(2 * time.Minute)
 		mu.Lock()
 		if len(resumed) != workers {
 			t.Errorf("%d workers went on at %d times", workers, len(resumed))
@@ -441,7 +442,7 @@ func TestFleetAfterPause(t *testing.T) {
 				t.Error(err)
 			}
 		}
-	}, steered, warnings)
+	}, rig.Steered, rig.Warnings)
 }
 
 // resumes is an Observer that is told when its worker goes on after a pause.

@@ -1,4 +1,4 @@
-package onceq_test
+package operating
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/peak"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -24,14 +25,14 @@ func TestBatchesObey(t *testing.T) {
 	var busy peak.Gauge
 	h := func(context.Context, *onceq.Job) error {
 		busy.In()
-		takes(time.Second)
+		rig.Takes(time.Second)
 		busy.Out()
 		return nil
 	}
-	bubble(t, h, func(r *rig) {
+	rig.Bubble(t, h, func(r *rig.Rig) {
 		var gets atomic.Int64
-		r.store.set(func(s *store) { s.onGet = func() error { gets.Add(1); return nil } })
-		b, err := r.cfg.batches()
+		r.Store.Set(func(s *rig.Store) { s.OnGet = func() error { gets.Add(1); return nil } })
+		b, err := r.Cfg.Batches()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +41,7 @@ func TestBatchesObey(t *testing.T) {
 			var ds []onceq.Delivery
 			for range 10 {
 				n++
-				m := message(fmt.Sprint(n))
+				m := rig.Message(fmt.Sprint(n))
 				m.Meta.ID, m.Meta.Type = fmt.Sprint(n), "charge"
 				ds = append(ds, onceq.Delivery{Message: &broker.Message{ID: fmt.Sprint(n), Attempt: 1, Body: m.Body, Meta: m.Meta}})
 			}
@@ -50,7 +51,7 @@ func TestBatchesObey(t *testing.T) {
 		}
 		want := func(what string, outcome onceq.Outcome) {
 			t.Helper()
-			pass(10 * time.Second)
+			rig.Pass(10 * time.Second)
 			for _, d := range run() {
 				if d.Record.Outcome != outcome || (outcome == onceq.OutcomePaused) != (d.Action == onceq.Nack && d.Delay > 0) {
 					t.Errorf("%s: %+v", what, d)
@@ -64,29 +65,29 @@ func TestBatchesObey(t *testing.T) {
 		if gets.Load() != 1 {
 			t.Errorf("in 6 batches the rules were read %d times", gets.Load())
 		}
-		id := r.orders(time.Hour, ofQueue)
+		id := r.Orders(time.Hour, ofQueue)
 		want("queue", onceq.OutcomePaused)
-		r.rules(func(rs *control.Rules) { rs.Remove(id) })
+		r.Rules(func(rs *control.Rules) { rs.Remove(id) })
 		want("no rule any more", onceq.OutcomeDone)
-		id = r.orders(time.Hour, func(u *control.Rule) { u.Type = "charge" })
+		id = r.Orders(time.Hour, func(u *control.Rule) { u.Type = "charge" })
 		want("type", onceq.OutcomePaused)
-		r.refuse(errBoom)
+		refuse(r, rig.ErrBoom)
 		want("unreadable", onceq.OutcomePaused)
-		r.mend()
-		r.rules(func(rs *control.Rules) { rs.Remove(id) })
-		r.orders(time.Hour, func(u *control.Rule) { u.Do, u.Slots, u.Queue = control.Limit, 2, scope })
+		mend(r)
+		r.Rules(func(rs *control.Rules) { rs.Remove(id) })
+		r.Orders(time.Hour, func(u *control.Rule) { u.Do, u.Slots, u.Queue = control.Limit, 2, rig.Scope })
 		busy.Reset()
 		want("limit", onceq.OutcomeDone)
 		if busy.Top() != 2 {
 			t.Errorf("%d handlers at once, want 2", busy.Top())
 		}
-	}, steered)
+	}, rig.Steered)
 }
 
 // TestDoObeys: a call whose scope or type is paused is told so. Rules of queues do not touch it.
 func TestDoObeys(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
-		p, err := onceq.NewProcessor(r.cfg.ProcessorConfig)
+	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
+		p, err := onceq.NewProcessor(r.Cfg.ProcessorConfig)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,11 +95,11 @@ func TestDoObeys(t *testing.T) {
 			_, err := onceq.Do(r.Context(), p, k, nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil })
 			return err
 		}
-		r.orders(time.Hour, ofQueue)
-		r.orders(time.Hour, func(*control.Rule) {})
-		id := r.orders(time.Hour, func(u *control.Rule) { u.Scope = "bank" })
-		r.orders(time.Hour, func(u *control.Rule) { u.Type = "charge" })
-		r.orders(time.Hour, func(u *control.Rule) { u.Type, u.Queue = "refund", scope })
+		r.Orders(time.Hour, ofQueue)
+		r.Orders(time.Hour, func(*control.Rule) {})
+		id := r.Orders(time.Hour, func(u *control.Rule) { u.Scope = "bank" })
+		r.Orders(time.Hour, func(u *control.Rule) { u.Type = "charge" })
+		r.Orders(time.Hour, func(u *control.Rule) { u.Type, u.Queue = "refund", rig.Scope })
 		for k, paused := range map[dedupe.Key]bool{
 			{Key: "a"}: false, {Scope: "bank", Key: "a"}: true, {Scope: "bank:pay", Key: "a"}: true, {Scope: "banks", Key: "a"}: false,
 			{Scope: "x:charge", Key: "a"}: true, {Scope: "x:refund", Key: "a"}: false,
@@ -112,12 +113,12 @@ func TestDoObeys(t *testing.T) {
 				t.Errorf("%v: %+v", k, e)
 			}
 		}
-		r.rules(func(rs *control.Rules) { rs.Remove(id) })
-		pass(10 * time.Second)
+		r.Rules(func(rs *control.Rules) { rs.Remove(id) })
+		rig.Pass(10 * time.Second)
 		if err := do(dedupe.Key{Scope: "bank", Key: "b"}); err != nil {
 			t.Error(err)
 		}
-	}, steered)
+	}, rig.Steered)
 }
 
 // TestControlOptions: what cannot be is refused with its field and limit.
@@ -128,7 +129,7 @@ func TestControlOptions(t *testing.T) {
 		"ProcessorConfig.Control.Jobs: 101 is above 100":                        {Jobs: 101},
 		"ProcessorConfig.Control.Required: is set, and Every says that no":      {Every: -1, Required: true},
 	} {
-		_, err := onceq.NewProcessor(onceq.ProcessorConfig{Scope: "s", Store: newStore(t), Control: o})
+		_, err := onceq.NewProcessor(onceq.ProcessorConfig{Scope: "s", Store: rig.NewStore(t), Control: o})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
@@ -140,24 +141,27 @@ func TestControlOptions(t *testing.T) {
 func TestNoRulesByDefault(t *testing.T) {
 	durable := func(l dedupe.Limits) dedupe.Limits { l.Durable = true; return l }
 	for name, c := range map[string]struct {
-		set  option
+		set  rig.Option
 		want bool
 	}{
-		"memory":       {func(*rig) {}, false},
-		"durable":      {func(r *rig) { r.store.set(func(s *store) { s.limits = durable }) }, true},
-		"switched off": {func(r *rig) { r.store.set(func(s *store) { s.limits = durable }); r.cfg.Control.Every = -1 }, false},
-		"a test's": {func(r *rig) {
-			r.store.set(func(s *store) { s.limits = durable })
-			r.cfg.Store = new(onceqtest.Process).Store(r.store)
+		"memory":  {func(*rig.Rig) {}, false},
+		"durable": {func(r *rig.Rig) { r.Store.Set(func(s *rig.Store) { s.ChangeLimits = durable }) }, true},
+		"switched off": {func(r *rig.Rig) {
+			r.Store.Set(func(s *rig.Store) { s.ChangeLimits = durable })
+			r.Cfg.Control.Every = -1
 		}, false},
-		"a test's word": {func(r *rig) { r.cfg.Store = new(onceqtest.Process).Store(r.store); steered(r) }, true},
+		"a test's": {func(r *rig.Rig) {
+			r.Store.Set(func(s *rig.Store) { s.ChangeLimits = durable })
+			r.Cfg.Store = new(onceqtest.Process).Store(r.Store)
+		}, false},
+		"a test's word": {func(r *rig.Rig) { r.Cfg.Store = new(onceqtest.Process).Store(r.Store); rig.Steered(r) }, true},
 	} {
-		bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
-			r.run(time.Minute)
-			if got := len(r.seats()) == 1; got != c.want {
+		rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
+			r.RunFor(time.Minute)
+			if got := len(seatsOf(r)) == 1; got != c.want {
 				t.Errorf("%s: a seat was taken: %v", name, got)
 			}
-		}, c.set, with(func(c *setup) { c.Queue = scope }))
+		}, c.set, rig.With(func(c *rig.Setup) { c.Queue = rig.Scope }))
 	}
 }
 
@@ -167,32 +171,32 @@ func TestManyWorkersObey(t *testing.T) {
 	var last atomic.Int64
 	h := func(context.Context, *onceq.Job) error {
 		last.Store(time.Now().UnixNano())
-		takes(time.Second)
+		rig.Takes(time.Second)
 		return nil
 	}
-	bubble(t, h, func(r *rig) {
+	rig.Bubble(t, h, func(r *rig.Rig) {
 		ctx, cancel := context.WithCancel(r.Context())
 		done := make(chan error, 21)
 		start := func(n int) {
-			w := r.worker(func(c *setup) { c.Owner = fmt.Sprint("w-", n) })
+			w := r.Worker(func(c *rig.Setup) { c.Owner = fmt.Sprint("w-", n) })
 			go func() { done <- w.Run(ctx) }()
 		}
 		for n := range 20 {
 			start(n)
 		}
 		for i := range 20_000 {
-			r.send(fmt.Sprint(i))
+			r.Send(fmt.Sprint(i))
 		}
-		pass(20 * time.Second)
-		r.orders(time.Hour, ofQueue)
+		rig.Pass(20 * time.Second)
+		r.Orders(time.Hour, ofQueue)
 		paused := time.Now()
-		pass(bound)
+		rig.Pass(rig.Bound)
 		start(20)
-		pass(10 * time.Minute)
-		if at := time.Unix(0, last.Load()); at.Sub(paused) > bound || at.Before(paused.Add(-time.Second)) {
+		rig.Pass(10 * time.Minute)
+		if at := time.Unix(0, last.Load()); at.Sub(paused) > rig.Bound || at.Before(paused.Add(-time.Second)) {
 			t.Errorf("the last handler started %v after the pause", at.Sub(paused))
 		}
-		if n := len(r.seats()); n != 21 {
+		if n := len(seatsOf(r)); n != 21 {
 			t.Errorf("%d workers sit", n)
 		}
 		cancel()
@@ -202,54 +206,54 @@ func TestManyWorkersObey(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-	}, steered, warnings)
+	}, rig.Steered, rig.Warnings)
 }
 
 // TestRunAgainAfterPause: a second Run of a worker that was paused reads the rules first, and
 // begins at once where the pause is over.
 func TestRunAgainAfterPause(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
-		id := r.orders(time.Hour, ofQueue)
-		r.run(time.Minute)
-		r.rules(func(rs *control.Rules) { rs.Remove(id) })
-		r.send("a")
+	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
+		id := r.Orders(time.Hour, ofQueue)
+		r.RunFor(time.Minute)
+		r.Rules(func(rs *control.Rules) { rs.Remove(id) })
+		r.Send("a")
 		began := time.Now()
-		r.start()
-		pass(time.Second)
-		r.wantOutcomes("a", "done")
-		for _, e := range r.seen.of("a") {
+		r.Start()
+		rig.Pass(time.Second)
+		r.WantOutcomes("a", "done")
+		for _, e := range r.Seen.Of("a") {
 			if e.Began.Sub(began) > 50*time.Millisecond {
 				t.Errorf("the worker has hesitated for %v", e.Began.Sub(began))
 			}
 		}
-	}, steered)
+	}, rig.Steered)
 }
 
 // TestRunAgainWithOneReasonLeft: who ends one of two reasons does not end the other for the next
 // Run either.
 func TestRunAgainWithOneReasonLeft(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
-		id := r.orders(time.Hour, ofQueue)
-		r.start()
-		r.w.Pause()
-		pass(bound)
-		r.rules(func(rs *control.Rules) { rs.Remove(id) }) // one reason ends, and the program's is left
-		pass(2 * bound)
-		if err := r.stop(); err != nil {
+	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
+		id := r.Orders(time.Hour, ofQueue)
+		r.Start()
+		r.W.Pause()
+		rig.Pass(rig.Bound)
+		r.Rules(func(rs *control.Rules) { rs.Remove(id) }) // one reason ends, and the program's is left
+		rig.Pass(2 * rig.Bound)
+		if err := r.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		r.done = nil
-		r.send("a")
-		r.start()
-		pass(time.Minute)
-		r.wantOutcomes("a")
-		if s := r.w.Stats(); len(s.Paused) != 1 || s.Paused[0] != onceq.ReasonLocal {
+		r.Done = nil
+		r.Send("a")
+		r.Start()
+		rig.Pass(time.Minute)
+		r.WantOutcomes("a")
+		if s := r.W.Stats(); len(s.Paused) != 1 || s.Paused[0] != onceq.ReasonLocal {
 			t.Errorf("the second Run is paused for %q", s.Paused)
 		}
-		r.w.Resume()
-		pass(time.Minute)
-		r.wantOutcomes("a", "done")
-	}, steered)
+		r.W.Resume()
+		rig.Pass(time.Minute)
+		r.WantOutcomes("a", "done")
+	}, rig.Steered)
 }
 
 // TestBusyAfterLostLease: a job whose claim another has taken counts as busy until its handler
@@ -257,28 +261,28 @@ func TestRunAgainWithOneReasonLeft(t *testing.T) {
 func TestBusyAfterLostLease(t *testing.T) {
 	release := atomic.Pointer[chan struct{}]{}
 	h := func(ctx context.Context, _ *onceq.Job) error { <-*release.Load(); return ctx.Err() }
-	bubble(t, h, func(r *rig) {
+	rig.Bubble(t, h, func(r *rig.Rig) {
 		c := make(chan struct{})
 		release.Store(&c)
-		r.send("a")
-		r.start()
-		pass(time.Second)
-		k := dedupe.Key{Scope: scope, Key: "a"}
-		rec, err := r.store.Store.Get(r.Context(), []dedupe.Key{k})
+		r.Send("a")
+		r.Start()
+		rig.Pass(time.Second)
+		k := dedupe.Key{Scope: rig.Scope, Key: "a"}
+		rec, err := r.Store.Store.Get(r.Context(), []dedupe.Key{k})
 		if err != nil || rec[0] == nil {
 			t.Fatal(rec, err)
 		}
-		if _, err := r.store.Store.Forget(r.Context(), []dedupe.Forgotten{{Key: k, Fence: rec[0].Fence, Force: true}}); err != nil {
+		if _, err := r.Store.Store.Forget(r.Context(), []dedupe.Forgotten{{Key: k, Fence: rec[0].Fence, Force: true}}); err != nil {
 			t.Fatal(err)
 		}
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 		// The message has come again, and its second handler runs beside the first.
-		if s := r.w.Stats(); s.Busy != 2 || s.Overdue != 1 {
+		if s := r.W.Stats(); s.Busy != 2 || s.Overdue != 1 {
 			t.Errorf("while its handler runs on: %+v", s)
 		}
 		close(c)
-		pass(time.Second)
-		if s := r.w.Stats(); s.Busy != 0 || s.Overdue != 0 || s.Unsettled != 0 || s.Outcomes[onceq.OutcomeLeaseLost] != 1 {
+		rig.Pass(time.Second)
+		if s := r.W.Stats(); s.Busy != 0 || s.Overdue != 0 || s.Unsettled != 0 || s.Outcomes[onceq.OutcomeLeaseLost] != 1 {
 			t.Errorf("when its handler has returned: %+v", s)
 		}
 	})
@@ -288,44 +292,44 @@ func TestBusyAfterLostLease(t *testing.T) {
 func TestDurationsOnCard(t *testing.T) {
 	mux := new(onceq.Mux)
 	mux.On("charge", onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
-		takes(time.Second)
+		rig.Takes(time.Second)
 		if j.Key().Key == "0" {
-			takes(time.Minute)
+			rig.Takes(time.Minute)
 		}
 		return nil
 	}), nil)
-	mux.On("mail", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { takes(10 * time.Millisecond); return nil }), nil)
-	bubble(t, nil, func(r *rig) {
-		r.start()
-		pass(time.Minute)
-		if d := r.seats()[0].Card.Durations; len(d) != 0 {
+	mux.On("mail", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { rig.Takes(10 * time.Millisecond); return nil }), nil)
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		r.Start()
+		rig.Pass(time.Minute)
+		if d := seatsOf(r)[0].Card.Durations; len(d) != 0 {
 			t.Errorf("before any job the card says %v", d)
 		}
 		for i := range 40 {
-			r.put(jobOf("charge", fmt.Sprint(i), ""))
+			r.Put(rig.JobOf("charge", fmt.Sprint(i), ""))
 		}
-		r.put(jobOf("mail", "m", ""))
-		pass(2 * time.Minute)
+		r.Put(rig.JobOf("mail", "m", ""))
+		rig.Pass(2 * time.Minute)
 		near := func(d, want time.Duration) bool { return d > want*3/4 && d < want*5/4 }
-		d := r.seats()[0].Card.Durations
+		d := seatsOf(r)[0].Card.Durations
 		if q := d["charge"]; !near(q.P50, time.Second) || !near(q.P95, time.Second) || q.Max != 61*time.Second {
 			t.Errorf("the times are %v", d)
 		}
 		if q := d["mail"]; len(d) != 2 || !near(q.P50, 10*time.Millisecond) || q.Max != 10*time.Millisecond {
 			t.Errorf("the times are %v", d)
 		}
-		r.put(jobOf("mail", "n", ""))
-		pass(4 * time.Minute)
-		r.put(jobOf("charge", "last", ""))
-		pass(3 * time.Minute)
-		if q := r.seats()[0].Card.Durations["charge"]; !near(q.P50, time.Second) || q.Max != time.Second {
+		r.Put(rig.JobOf("mail", "n", ""))
+		rig.Pass(4 * time.Minute)
+		r.Put(rig.JobOf("charge", "last", ""))
+		rig.Pass(3 * time.Minute)
+		if q := seatsOf(r)[0].Card.Durations["charge"]; !near(q.P50, time.Second) || q.Max != time.Second {
 			t.Errorf("minutes later they are %v", q)
 		}
-		pass(6 * time.Minute)
-		if d := r.seats()[0].Card.Durations; len(d) != 0 {
+		rig.Pass(6 * time.Minute)
+		if d := seatsOf(r)[0].Card.Durations; len(d) != 0 {
 			t.Errorf("after a rest the card says %v", d)
 		}
-	}, steered, with(func(c *setup) { c.Handler = mux; c.Concurrency = 50 }))
+	}, rig.Steered, rig.With(func(c *rig.Setup) { c.Handler = mux; c.Concurrency = 50 }))
 }
 
 // TestMinuteOnCard: a card counts the handlers that ended in the last minute and those that failed,
@@ -333,34 +337,34 @@ func TestDurationsOnCard(t *testing.T) {
 func TestMinuteOnCard(t *testing.T) {
 	mux := new(onceq.Mux)
 	mux.On("charge", onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
-		takes(10 * time.Millisecond)
+		rig.Takes(10 * time.Millisecond)
 		if j.Key().Key[0] == 'x' {
 			return onceq.Permanent(errors.New("the card has expired"))
 		}
 		return nil
 	}), nil)
-	mux.On("mail", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { takes(time.Millisecond); return nil }), nil)
-	bubble(t, nil, func(r *rig) {
-		r.start()
-		pass(time.Minute)
-		if c := r.seats()[0].Card; c.Minute == nil || *c.Minute != (control.Runs{}) || len(c.MinuteTypes) != 0 {
+	mux.On("mail", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { rig.Takes(time.Millisecond); return nil }), nil)
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		r.Start()
+		rig.Pass(time.Minute)
+		if c := seatsOf(r)[0].Card; c.Minute == nil || *c.Minute != (control.Runs{}) || len(c.MinuteTypes) != 0 {
 			t.Errorf("before any job the card says %+v", c)
 		}
 		for i := range 9 {
-			r.put(jobOf("charge", fmt.Sprint(i), ""))
+			r.Put(rig.JobOf("charge", fmt.Sprint(i), ""))
 		}
-		r.put(jobOf("charge", "x", ""))
-		r.put(jobOf("mail", "m", ""))
-		pass(30 * time.Second)
-		c := r.seats()[0].Card
+		r.Put(rig.JobOf("charge", "x", ""))
+		r.Put(rig.JobOf("mail", "m", ""))
+		rig.Pass(30 * time.Second)
+		c := seatsOf(r)[0].Card
 		if *c.Minute != (control.Runs{Runs: 11, Errors: 1}) || c.MinuteTypes["charge"] != (control.Runs{Runs: 10, Errors: 1}) || c.MinuteTypes["mail"] != (control.Runs{Runs: 1}) {
 			t.Errorf("the card says %+v %+v", c.Minute, c.MinuteTypes)
 		}
-		pass(2 * time.Minute)
-		if c := r.seats()[0].Card; *c.Minute != (control.Runs{}) || len(c.MinuteTypes) != 0 {
+		rig.Pass(2 * time.Minute)
+		if c := seatsOf(r)[0].Card; *c.Minute != (control.Runs{}) || len(c.MinuteTypes) != 0 {
 			t.Errorf("two minutes later it says %+v %+v", c.Minute, c.MinuteTypes)
 		}
-	}, steered, with(func(c *setup) { c.Handler = mux }))
+	}, rig.Steered, rig.With(func(c *rig.Setup) { c.Handler = mux }))
 }
 
 // TestFullOnCard: a card says since when each slot is busy and nothing has begun, and says nothing
@@ -368,55 +372,55 @@ func TestMinuteOnCard(t *testing.T) {
 func TestFullOnCard(t *testing.T) {
 	h := func(_ context.Context, j *onceq.Job) error {
 		if j.Key().Key == "late" {
-			takes(20 * time.Second)
+			rig.Takes(20 * time.Second)
 		}
-		takes(2 * time.Minute)
+		rig.Takes(2 * time.Minute)
 		return nil
 	}
-	bubble(t, h, func(r *rig) {
-		r.send("a")
-		r.start()
-		pass(25 * time.Second)
-		if c := r.seats()[0].Card; !c.FullSince.IsZero() || c.Busy != 1 {
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		r.Send("a")
+		r.Start()
+		rig.Pass(25 * time.Second)
+		if c := seatsOf(r)[0].Card; !c.FullSince.IsZero() || c.Busy != 1 {
 			t.Errorf("with a free slot the card says %+v", c)
 		}
 		began := time.Now()
-		r.send("late", "waits")
-		pass(65 * time.Second)
-		if c := r.seats()[0].Card; c.Busy != 2 || c.FullSince.Before(began) || c.FullSince.After(began.Add(15*time.Second)) || c.Retention == 0 || c.Interrupted != "rerun" {
+		r.Send("late", "waits")
+		rig.Pass(65 * time.Second)
+		if c := seatsOf(r)[0].Card; c.Busy != 2 || c.FullSince.Before(began) || c.FullSince.After(began.Add(15*time.Second)) || c.Retention == 0 || c.Interrupted != "rerun" {
 			t.Errorf("full since %v the card says %+v", began, c)
 		}
-	}, steered, with(func(c *setup) { c.Concurrency, c.DrainTimeout = 2, 10*time.Minute }))
+	}, rig.Steered, rig.With(func(c *rig.Setup) { c.Concurrency, c.DrainTimeout = 2, 10*time.Minute }))
 }
 
 // TestDurationsOfAnEarlierRun: a card says nothing of what an earlier Run of its worker did, not
 // even where the new one has ended a job.
 func TestDurationsOfAnEarlierRun(t *testing.T) {
 	handler := onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
-		takes(time.Second)
+		rig.Takes(time.Second)
 		if j.Key().Key == "long" {
-			takes(time.Minute)
+			rig.Takes(time.Minute)
 		}
 		return nil
 	})
-	bubble(t, nil, func(r *rig) {
-		r.start()
-		r.put(jobOf("", "long", ""))
-		pass(63 * time.Second) // no card has told of it
-		if err := r.stop(); err != nil {
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		r.Start()
+		r.Put(rig.JobOf("", "long", ""))
+		rig.Pass(63 * time.Second) // no card has told of it
+		if err := r.Stop(); err != nil {
 			t.Error(err)
 		}
-		r.start()
+		r.Start()
 		for range 15 { // the first card is written within ten
-			pass(time.Second)
-			if s := r.seats(); len(s) > 0 && len(s[0].Card.Durations) != 0 {
+			rig.Pass(time.Second)
+			if s := seatsOf(r); len(s) > 0 && len(s[0].Card.Durations) != 0 {
 				t.Fatalf("a card without a job says %v", s[0].Card.Durations)
 			}
 		}
-		r.put(jobOf("", "short", ""))
-		pass(time.Minute)
-		if q := r.seats()[0].Card.Durations[""]; q.Max != time.Second {
+		r.Put(rig.JobOf("", "short", ""))
+		rig.Pass(time.Minute)
+		if q := seatsOf(r)[0].Card.Durations[""]; q.Max != time.Second {
 			t.Errorf("the times are %v, want those of one job of a second", q)
 		}
-	}, steered, with(func(c *setup) { c.Handler = handler }))
+	}, rig.Steered, rig.With(func(c *rig.Setup) { c.Handler = handler }))
 }

@@ -1,4 +1,4 @@
-package onceq_test
+package operating
 
 import (
 	"context"
@@ -6,23 +6,24 @@ import (
 	"testing"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // TestLooksAtAnyTime: many goroutines look at a Worker and its Processor, and pause it, while it
 // starts, works, drains and starts again, beside batches and calls of Do.
 func TestLooksAtAnyTime(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error {
-		takes(3 * sec)
+	rig.Bubble(t, func(context.Context, *onceq.Job) error {
+		rig.Takes(3 * sec)
 		return nil
-	}, func(r *rig) {
-		p, err := onceq.NewProcessor(r.cfg.ProcessorConfig)
+	}, func(r *rig.Rig) {
+		p, err := onceq.NewProcessor(r.Cfg.ProcessorConfig)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.w, err = p.Worker(r.q, r.cfg.WorkerConfig); err != nil {
+		if r.W, err = p.Worker(r.Q, r.Cfg.WorkerConfig); err != nil {
 			t.Fatal(err)
 		}
-		b, err := p.Batches(onceq.BatchConfig{DeadLetter: r.dlq, Name: "pushed"})
+		b, err := p.Batches(onceq.BatchConfig{DeadLetter: r.DLQ, Name: "pushed"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,37 +37,37 @@ func TestLooksAtAnyTime(t *testing.T) {
 						return
 					default:
 					}
-					h := r.w.Health()
-					for _, s := range []onceq.Stats{r.w.Stats(), p.Stats()} {
+					h := r.W.Health()
+					for _, s := range []onceq.Stats{r.W.Stats(), p.Stats()} {
 						if s.Busy < 0 || s.Held < 0 || s.Unsettled < 0 || s.Leases < 0 || s.Busy > s.Slots || h.Live(nil) != nil {
 							t.Errorf("%+v, %+v", s, h)
 						}
 					}
 					if n == 0 && i%10 == 0 {
-						r.w.Pause()
-						r.w.Resume()
+						r.W.Pause()
+						r.W.Resume()
 					}
-					takes(sec / 7)
+					rig.Takes(sec / 7)
 				}
 			})
 		}
 		for run := range 5 {
-			r.send(numbered(string(rune('a'+run)), 20)...)
-			r.start()
+			r.Send(rig.Numbered(string(rune('a'+run)), 20)...)
+			r.Start()
 			all.Go(func() {
-				b.Process(r.Context(), lasting(sec*60, numbered(string(rune('p'+run)), 5)...), nil, func(int, onceq.Disposition) {})
+				b.Process(r.Context(), rig.Lasting(sec*60, rig.Numbered(string(rune('p'+run)), 5)...), nil, func(int, onceq.Disposition) {})
 			})
 			all.Go(func() {
-				_, _ = onceq.Do(r.Context(), p, key("d"), nil, func(context.Context, *onceq.Job) (int, error) { takes(sec); return 0, nil })
+				_, _ = onceq.Do(r.Context(), p, rig.Key("d"), nil, func(context.Context, *onceq.Job) (int, error) { rig.Takes(sec); return 0, nil })
 			})
-			pass(5 * sec)
-			if err := r.stop(); err != nil {
+			rig.Pass(5 * sec)
+			if err := r.Stop(); err != nil {
 				t.Error(err)
 			}
 		}
-		pass(20 * sec)
+		rig.Pass(20 * sec)
 		close(over)
 		all.Wait()
-		r.wantSlots(p.Stats(), slotsOf{})
+		wantSlots(r, p.Stats(), slotsOf{})
 	})
 }

@@ -1,4 +1,4 @@
-package onceq_test
+package operating
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // swept is a store that counts its sweeps.
@@ -56,7 +57,7 @@ func (s *swept) Sweep(ctx context.Context, limit int) (int, error) {
 	if fault != nil {
 		return fault(ctx)
 	}
-	takes(time.Second)
+	rig.Takes(time.Second)
 	return s.Store.Sweep(ctx, limit)
 }
 
@@ -73,51 +74,51 @@ func (s *swept) fails(fault func(ctx context.Context) (int, error)) {
 }
 
 // sweeping gives the rig's workers a store that sweeps.
-func sweeping(t *testing.T, s *swept) option {
-	return func(r *rig) {
+func sweeping(t *testing.T, s *swept) rig.Option {
+	return func(r *rig.Rig) {
 		st, err := memstore.New(nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.Store = st
-		r.cfg.Store = s
+		r.Cfg.Store = s
 	}
 }
 
 // A worker removes what has expired without being asked, and nothing else.
 func TestWorkerSweeps(t *testing.T) {
 	var s swept
-	bubble(t, returns(nil), func(r *rig) {
-		r.send(numbered("k", 50)...)
-		r.run(time.Second)
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Send(rig.Numbered("k", 50)...)
+		r.RunFor(time.Second)
 		if n := s.Len(); n != 50 {
 			t.Fatalf("%d records", n)
 		}
-		r.run(time.Hour) // the retention is 40 min
+		r.RunFor(time.Hour) // the retention is 40 min
 		if n := s.Len(); n != 1 {
 			t.Errorf("%d records are left, want the turn's own", n)
 		}
 		if n := s.calls(); n < 5 || n > 7 || s.limits[0] != 1000 {
 			t.Errorf("%d sweeps in an hour, of %d", n, s.limits)
 		}
-	}, sweeping(t, &s), with(func(c *setup) { c.Retention = 40 * time.Minute }))
+	}, sweeping(t, &s), rig.With(func(c *rig.Setup) { c.Retention = 40 * time.Minute }))
 }
 
 // In a fleet one worker sweeps at a time, and all together sweep as often as one alone would.
 func TestOneOfAFleetSweeps(t *testing.T) {
 	var s swept
-	bubble(t, returns(nil), func(r *rig) {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 		ctx, stop := context.WithCancel(r.Context())
 		var all sync.WaitGroup
 		for range 5 {
-			w := r.worker(nil)
+			w := r.Worker(nil)
 			all.Go(func() {
 				if err := w.Run(ctx); err != nil {
 					t.Error(err)
 				}
 			})
 		}
-		pass(10 * time.Hour)
+		rig.Pass(10 * time.Hour)
 		stop()
 		all.Wait()
 		if n := s.calls(); n < 50 || n > 62 || s.most != 1 {
@@ -129,15 +130,15 @@ func TestOneOfAFleetSweeps(t *testing.T) {
 // A backlog is worked off in turns of bounded work.
 func TestSweepOfABacklog(t *testing.T) {
 	var s swept
-	bubble(t, returns(nil), func(r *rig) {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 		left := 50_500
 		s.fails(func(context.Context) (int, error) {
-			takes(2 * time.Second)
+			rig.Takes(2 * time.Second)
 			n := min(left, 1000)
 			left -= n
 			return n, nil
 		})
-		r.run(20 * time.Minute)
+		r.RunFor(20 * time.Minute)
 		if left != 0 || s.calls() < 51 || s.calls() > 53 {
 			t.Errorf("%d are left after %d sweeps", left, s.calls())
 		}
@@ -146,19 +147,19 @@ func TestSweepOfABacklog(t *testing.T) {
 
 func TestSweepThatFails(t *testing.T) {
 	var s swept
-	bubble(t, returns(nil), func(r *rig) {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 		s.fails(func(context.Context) (int, error) { panic("boom") })
-		r.start()
-		pass(time.Hour)
-		if n := r.log.count("expired records are not removed"); n < 4 || n > 7 {
+		r.Start()
+		rig.Pass(time.Hour)
+		if n := r.Logged.Count("expired records are not removed"); n < 4 || n > 7 {
 			t.Errorf("%d warnings in an hour", n)
 		}
-		r.send("a")
-		pass(time.Second)
-		r.wantOutcomes("a", "done")
+		r.Send("a")
+		rig.Pass(time.Second)
+		r.WantOutcomes("a", "done")
 		s.fails(nil)
-		pass(time.Hour)
-		if n := r.log.count("expired records are removed again"); n != 1 {
+		rig.Pass(time.Hour)
+		if n := r.Logged.Count("expired records are removed again"); n != 1 {
 			t.Errorf("%d lines tell that it is over", n)
 		}
 	}, sweeping(t, &s))
@@ -167,32 +168,32 @@ func TestSweepThatFails(t *testing.T) {
 // A store that answers no claim of a turn is told of like one that is away, and jobs go on.
 func TestSweepWithoutAnAnswer(t *testing.T) {
 	s := swept{mute: true}
-	bubble(t, returns(nil), func(r *rig) {
-		r.start()
-		pass(time.Hour)
-		if n := r.log.count("the store did not answer one claim"); n < 1 {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Start()
+		rig.Pass(time.Hour)
+		if n := r.Logged.Count("the store did not answer one claim"); n < 1 {
 			t.Errorf("%d warnings in an hour", n)
 		}
 		if n := s.calls(); n != 0 {
 			t.Errorf("%d sweeps without a claim", n)
 		}
-		r.send("a")
-		pass(time.Second)
-		r.wantOutcomes("a", "done")
+		r.Send("a")
+		rig.Pass(time.Second)
+		r.WantOutcomes("a", "done")
 	}, sweeping(t, &s))
 }
 
 // A drain does not wait for a sweep, and another worker may go on with it.
 func TestDrainEndsASweep(t *testing.T) {
 	var s swept
-	bubble(t, returns(nil), func(r *rig) {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 		s.fails(func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
-		r.start()
+		r.Start()
 		for s.calls() == 0 {
-			pass(time.Second)
+			rig.Pass(time.Second)
 		}
 		began := time.Now()
-		if err := r.stop(); err != nil || time.Since(began) > time.Second {
+		if err := r.Stop(); err != nil || time.Since(began) > time.Second {
 			t.Errorf("Run ended after %v: %v", time.Since(began), err)
 		}
 		s.wantReleased(t)
@@ -221,19 +222,19 @@ func TestSweepDoesNotOutlastTheHardEnd(t *testing.T) {
 			var s swept
 			free := make(chan struct{})
 			h := func(context.Context, *onceq.Job) error { <-free; return nil }
-			bubble(t, h, func(r *rig) {
+			rig.Bubble(t, h, func(r *rig.Rig) {
 				free = make(chan struct{}) // of the bubble
 				s.fails(func(context.Context) (int, error) { <-free; return 0, nil })
 				if c.jobs != nil {
-					r.send(c.jobs...)
+					r.Send(c.jobs...)
 				}
-				r.start()
-				pass(time.Hour)
+				r.Start()
+				rig.Pass(time.Hour)
 				if n := s.calls(); n != 1 {
 					t.Fatalf("%d sweeps", n)
 				}
 				began := time.Now()
-				_ = r.stop()
+				_ = r.Stop()
 				if took := time.Since(began); took > c.most {
 					t.Errorf("Run ended after %v, the hard end is %v", took, c.most)
 				}
@@ -247,17 +248,17 @@ func TestSweepDoesNotOutlastTheHardEnd(t *testing.T) {
 func TestDrainEndsTheClaimOfATurn(t *testing.T) {
 	for name, hangs := range map[string]func(ctx context.Context){
 		"it heeds its context":    func(ctx context.Context) { <-ctx.Done() },
-		"it is answered too late": func(ctx context.Context) { <-ctx.Done(); takes(time.Second) },
+		"it is answered too late": func(ctx context.Context) { <-ctx.Done(); rig.Takes(time.Second) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			var s swept
-			bubble(t, returns(nil), func(r *rig) {
+			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 				asked := make(chan struct{})
 				s.turn = func(ctx context.Context) { close(asked); hangs(ctx) }
-				r.start()
+				r.Start()
 				<-asked
 				began := time.Now()
-				if err := r.stop(); err != nil || time.Since(began) > time.Second {
+				if err := r.Stop(); err != nil || time.Since(began) > time.Second {
 					t.Errorf("Run ended after %v: %v", time.Since(began), err)
 				}
 				s.wantReleased(t)
@@ -271,26 +272,26 @@ func TestDrainEndsTheClaimOfATurn(t *testing.T) {
 
 func TestSweepNever(t *testing.T) {
 	var s swept
-	bubble(t, returns(nil), func(r *rig) {
-		r.run(24 * time.Hour)
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.RunFor(24 * time.Hour)
 		if n := s.calls(); n != 0 {
 			t.Errorf("%d sweeps", n)
 		}
-		c := r.cfg
+		c := r.Cfg
 		c.SweepEvery = 10
-		if _, err := newWorker(c); err == nil || !strings.Contains(err.Error(), "WorkerConfig.SweepEvery") {
+		if _, err := rig.NewWorker(c); err == nil || !strings.Contains(err.Error(), "WorkerConfig.SweepEvery") {
 			t.Errorf("the error is %v", err)
 		}
-	}, sweeping(t, &s), with(func(c *setup) { c.SweepEvery = -1 }))
+	}, sweeping(t, &s), rig.With(func(c *rig.Setup) { c.SweepEvery = -1 }))
 }
 
 // Scopes that begin with a ':' are onceq's own.
 func TestReservedScopes(t *testing.T) {
-	bubble(t, never(t), func(r *rig) {
-		r.send("a")
-		r.run(time.Second)
-		r.letter(onceq.ClassBadKey)
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: r.store, Scope: scope})
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
+		r.Letter(onceq.ClassBadKey)
+		p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: r.Store, Scope: rig.Scope})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -298,7 +299,7 @@ func TestReservedScopes(t *testing.T) {
 		if !errors.Is(err, dedupe.ErrBadKey) || !strings.Contains(err.Error(), "reserved") {
 			t.Errorf("Do answered %v", err)
 		}
-	}, with(func(c *setup) {
+	}, rig.With(func(c *rig.Setup) {
 		c.Key = func(m *broker.Message) (dedupe.Key, error) {
 			return dedupe.Key{Scope: ":onceq", Key: string(m.Body)}, nil
 		}

@@ -1,4 +1,4 @@
-package onceq_test
+package outages
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -65,7 +66,7 @@ func (w *weather) left(e episode) time.Duration {
 func (w *weather) storeFault() (f faulty.Faults, bad bool) {
 	switch {
 	case w.left(storeAway) > 0:
-		return faulty.Fail(errBoom), true
+		return faulty.Fail(rig.ErrBoom), true
 	case w.left(storeHangs) > 0:
 		return faulty.Hang(), true
 	}
@@ -76,9 +77,9 @@ func (w *weather) storeFault() (f faulty.Faults, bad bool) {
 func (w *weather) brokerFault(c onceqtest.Call) (f faulty.Faults, bad bool) {
 	switch {
 	case w.left(extendHangs) > 0 && c.Op == onceqtest.Extend:
-		return faulty.Slow(w.left(extendHangs)).With(faulty.Fail(errBoom)), true
+		return faulty.Slow(w.left(extendHangs)).With(faulty.Fail(rig.ErrBoom)), true
 	case w.left(queueAway) > 0 && c.Op != onceqtest.Receive:
-		return faulty.Fail(errBoom), true
+		return faulty.Fail(rig.ErrBoom), true
 	}
 	return nil, false
 }
@@ -91,7 +92,7 @@ func (w *weather) standStill(m *machine) {
 	stands := w.on == hostStands && w.still == m
 	w.mu.Unlock()
 	if stands && d > 0 {
-		takes(d)
+		rig.Takes(d)
 	}
 }
 
@@ -132,13 +133,13 @@ func playEpisode(t *testing.T, e episode, deploy time.Duration, p membroker.Pres
 	// starts once. Where the store does not answer, the handlers do not look, like one in the
 	// middle of a payment.
 	storeAnswers := e == extendHangs || e == queueAway
-	st := newStore(t)
-	q := newBroker(t, membroker.Options{Preset: p})
+	st := rig.NewStore(t)
+	q := rig.NewBroker(t, membroker.Options{Preset: p})
 	q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 		f, _ := w.brokerFault(c)
 		return f
 	})
-	dead := newBroker(t, membroker.Options{Preset: p})
+	dead := rig.NewBroker(t, membroker.Options{Preset: p})
 	host := func(ctx context.Context, m *machine) error {
 		h := onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 			k := j.Key().Key
@@ -153,7 +154,7 @@ func playEpisode(t *testing.T, e episode, deploy time.Duration, p membroker.Pres
 			if j.Message.Body[0] == 'l' {
 				d = takesLong
 			}
-			takes(d)
+			rig.Takes(d)
 			if storeAnswers && ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
@@ -166,9 +167,9 @@ func playEpisode(t *testing.T, e episode, deploy time.Duration, p membroker.Pres
 			}
 			return nil
 		})
-		worker, err := newWorker(setup{
+		worker, err := rig.NewWorker(rig.Setup{
 			ProcessorConfig: onceq.ProcessorConfig{
-				Handler: h, Store: m.store, Scope: scope, Lease: lease,
+				Handler: h, Store: m.store, Scope: rig.Scope, Lease: lease,
 			},
 			WorkerConfig: onceq.WorkerConfig{
 				DeadLetter:  dead,
@@ -202,7 +203,7 @@ func playEpisode(t *testing.T, e episode, deploy time.Duration, p membroker.Pres
 	var keys []string
 	sent := make(map[string][]string) // by group
 	for i := range jobs {
-		m := message(fmt.Sprintf("%s %d", []string{"short", "long"}[i%2], i))
+		m := rig.Message(fmt.Sprintf("%s %d", []string{"short", "long"}[i%2], i))
 		if q.Limits().RequireGroup || i%4 == 0 {
 			m.Group = fmt.Sprint("g", i%20)
 		}
@@ -213,22 +214,22 @@ func playEpisode(t *testing.T, e episode, deploy time.Duration, p membroker.Pres
 		}
 	}
 	end, first := hosts()
-	pass(5 * time.Second)
+	rig.Pass(5 * time.Second)
 	w.begin(e, episodeLasts, first)
 	if deploy > 0 {
-		pass(deploy)
+		rig.Pass(deploy)
 		old := end
 		var drained sync.WaitGroup
 		drained.Go(old)
 		end, _ = hosts()
 		drained.Wait()
 	}
-	pass(3 * time.Hour)
+	rig.Pass(3 * time.Hour)
 	end()
-	pass(time.Hour)
+	rig.Pass(time.Hour)
 
 	for _, k := range keys {
-		rs, err := st.Store.Get(t.Context(), []dedupe.Key{key(k)})
+		rs, err := st.Store.Get(t.Context(), []dedupe.Key{rig.Key(k)})
 		if err != nil || rs[0] == nil || rs[0].Status != dedupe.Done {
 			t.Errorf("%s is not done: %+v, %v", k, rs[0], err)
 		}
@@ -251,10 +252,10 @@ func playEpisode(t *testing.T, e episode, deploy time.Duration, p membroker.Pres
 	for _, k := range happened.overlap {
 		t.Errorf("%s ran twice at once, and nobody stood still", k)
 	}
-	if n := depth(t, q); n != 0 {
+	if n := rig.Depth(t, q); n != 0 {
 		t.Errorf("%d messages are still in the queue", n)
 	}
-	if n := depth(t, dead); n != 0 {
+	if n := rig.Depth(t, dead); n != 0 {
 		t.Errorf("%d dead letters", n)
 	}
 }

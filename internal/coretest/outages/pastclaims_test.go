@@ -1,4 +1,4 @@
-package onceq_test
+package outages
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // poisoned is a store in which one record makes each call fail after the others are committed.
@@ -27,7 +28,7 @@ func (p *poisoned) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedup
 	var cs []dedupe.Claim
 	var err error
 	if len(rest) > 0 {
-		cs, err = p.store.Claim(ctx, rest)
+		cs, err = p.Store.Claim(ctx, rest)
 	}
 	if len(rest) < len(rs) {
 		return nil, errors.New("one record makes the second round of the call fail")
@@ -40,23 +41,23 @@ func (p *poisoned) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedup
 func TestClaimsApartAreNoPast(t *testing.T) {
 	for range 5 { // they go apart in an order that is drawn
 		p := &poisoned{new(past)}
-		bubble(t, returns(nil), func(r *rig) {
-			r.start()
-			r.send("poison")
+		rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+			r.Start()
+			r.Send("poison")
 			for i := range 300 {
 				for j := range 4 {
-					r.send(fmt.Sprint("m ", i, " ", j))
+					r.Send(fmt.Sprint("m ", i, " ", j))
 				}
-				pass(100 * time.Millisecond)
+				rig.Pass(100 * time.Millisecond)
 			}
-			pass(5 * time.Second)
-			if n := r.log.count(wentBack); n != 0 || p.raised.Load() != 0 {
+			rig.Pass(5 * time.Second)
+			if n := r.Logged.Count(wentBack); n != 0 || p.raised.Load() != 0 {
 				t.Errorf("%d lines tell of a store that went back, and its fence was raised %d times", n, p.raised.Load())
 			}
-		}, steered, watched, func(r *rig) {
-			p.store, r.cfg.Store = r.store, p
-			r.store.set(func(s *store) {
-				s.limits = func(l dedupe.Limits) dedupe.Limits { l.OrderedFences = true; return l }
+		}, rig.Steered, rig.Watched, func(r *rig.Rig) {
+			p.Store, r.Cfg.Store = r.Store, p
+			r.Store.Set(func(s *rig.Store) {
+				s.ChangeLimits = func(l dedupe.Limits) dedupe.Limits { l.OrderedFences = true; return l }
 			})
 		})
 	}
@@ -65,7 +66,7 @@ func TestClaimsApartAreNoPast(t *testing.T) {
 // crossing has two reads of the rules overtake each other: the first is slow on its way there and
 // sees the change, the second is slow on its way back and does not.
 type crossing struct {
-	*store
+	*rig.Store
 	armed                  atomic.Bool
 	n                      atomic.Int32
 	read, changed, answers chan struct{}
@@ -73,21 +74,21 @@ type crossing struct {
 
 func (p *crossing) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
 	if len(ks) != 1 || ks[0].Scope != control.ScopeControl || ks[0].Key != "rules" || !p.armed.Load() {
-		return p.store.Get(ctx, ks)
+		return p.Store.Get(ctx, ks)
 	}
 	switch p.n.Add(1) {
 	case 1:
 		<-p.changed
 		defer close(p.answers)
-		return p.store.Get(ctx, ks)
+		return p.Store.Get(ctx, ks)
 	case 2:
-		rs, err := p.store.Get(ctx, ks)
+		rs, err := p.Store.Get(ctx, ks)
 		close(p.read)
 		<-p.answers
 		<-time.After(100 * time.Millisecond)
 		return rs, err
 	}
-	return p.store.Get(ctx, ks)
+	return p.Store.Get(ctx, ks)
 }
 
 // The rule: an older version of the rules is that of a restored store only if it was asked for
@@ -100,37 +101,37 @@ func TestReadsThatCrossAreNoPast(t *testing.T) {
 
 func readsThatCross(t *testing.T) {
 	p := &crossing{}
-	bubble(t, returns(nil), func(r *rig) {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 		p.read, p.changed, p.answers = make(chan struct{}), make(chan struct{}), make(chan struct{})
-		proc, err := onceq.NewProcessor(r.cfg.ProcessorConfig)
+		proc, err := onceq.NewProcessor(r.Cfg.ProcessorConfig)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(r.Context())
 		ended := make(chan error, 2)
 		for range 2 {
-			w, err := proc.Worker(r.q, r.cfg.WorkerConfig)
+			w, err := proc.Worker(r.Q, r.Cfg.WorkerConfig)
 			if err != nil {
 				t.Fatal(err)
 			}
 			go func() { ended <- w.Run(ctx) }()
 		}
-		r.rules(func(rs *control.Rules) { rs.Rules = nil })
-		pass(30 * time.Second)
+		r.Rules(func(rs *control.Rules) { rs.Rules = nil })
+		rig.Pass(30 * time.Second)
 		p.armed.Store(true)
 		<-p.read
-		r.rules(func(rs *control.Rules) { rs.Rules = nil })
+		r.Rules(func(rs *control.Rules) { rs.Rules = nil })
 		close(p.changed)
-		pass(20 * time.Second)
-		if n := r.log.count(wentBack); n != 0 {
+		rig.Pass(20 * time.Second)
+		if n := r.Logged.Count(wentBack); n != 0 {
 			t.Errorf("%d lines tell of a store that went back", n)
 		}
 		stop()
 		for range 2 {
 			<-ended
 		}
-	}, steered, watched, func(r *rig) {
-		p.store = r.store
-		r.cfg.Store = p
+	}, rig.Steered, rig.Watched, func(r *rig.Rig) {
+		p.Store = r.Store
+		r.Cfg.Store = p
 	})
 }

@@ -1,4 +1,4 @@
-package onceq_test
+package outages
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -44,7 +45,7 @@ type soak struct {
 	t   *testing.T
 	q   *faulty.Broker
 	dlq *faulty.Broker
-	st  *store
+	st  *rig.Store
 	mux *onceq.Mux
 
 	weather weather
@@ -60,11 +61,11 @@ type soak struct {
 
 func newSoak(t *testing.T, seed uint64, p membroker.Preset) *soak {
 	s := &soak{
-		t: t, st: newStore(t), rnd: rand.New(rand.NewPCG(seed, 1)), mux: new(onceq.Mux),
+		t: t, st: rig.NewStore(t), rnd: rand.New(rand.NewPCG(seed, 1)), mux: new(onceq.Mux),
 		commits: make(map[string]int), outside: make(map[string]int), starts: make(map[string]int),
 	}
-	s.q = newBroker(t, membroker.Options{Preset: p})
-	s.dlq = newBroker(t, membroker.Options{Preset: p})
+	s.q = rig.NewBroker(t, membroker.Options{Preset: p})
+	s.dlq = rig.NewBroker(t, membroker.Options{Preset: p})
 	s.dlq.SetFault(s.brokerFault)
 	quick := func(int, error) time.Duration { return time.Duration(s.n(3000)) * time.Millisecond }
 	for _, park := range []dedupe.Policy{dedupe.Rerun, dedupe.Park} {
@@ -97,13 +98,13 @@ func (s *soak) storeFault(onceqtest.Call) faulty.Faults {
 	}
 	switch s.n(6) {
 	case 0:
-		return faulty.Fail(errBoom)
+		return faulty.Fail(rig.ErrBoom)
 	case 1:
-		return faulty.Lose(errBoom)
+		return faulty.Lose(rig.ErrBoom)
 	case 2:
 		return faulty.Slow(time.Duration(s.n(8000)) * time.Millisecond)
 	case 3:
-		return faulty.Slow(time.Duration(s.n(8000)) * time.Millisecond).With(faulty.Lose(errBoom))
+		return faulty.Slow(time.Duration(s.n(8000)) * time.Millisecond).With(faulty.Lose(rig.ErrBoom))
 	case 4:
 		return faulty.Hang()
 	}
@@ -120,9 +121,9 @@ func (s *soak) brokerFault(_ context.Context, c onceqtest.Call) faulty.Faults {
 	d := time.Duration(s.n(8000)) * time.Millisecond
 	switch s.n(6) {
 	case 0:
-		return faulty.Fail(errBoom)
+		return faulty.Fail(rig.ErrBoom)
 	case 1:
-		return faulty.Lose(errBoom)
+		return faulty.Lose(rig.ErrBoom)
 	case 2:
 		return faulty.Fail(broker.ErrThrottled)
 	case 3:
@@ -130,7 +131,7 @@ func (s *soak) brokerFault(_ context.Context, c onceqtest.Call) faulty.Faults {
 	case 4:
 		return faulty.SlowReply(d)
 	}
-	return faulty.Err(errBoom, s.n(2) == 0).Only(s.n(max(1, c.Entries)))
+	return faulty.Err(rig.ErrBoom, s.n(2) == 0).Only(s.n(max(1, c.Entries)))
 }
 
 // work is how every handler begins. It takes some time, and may end in any way before anything has
@@ -146,19 +147,19 @@ func (s *soak) work(ctx context.Context, j *onceq.Job) error {
 			return ctx.Err()
 		}
 	} else {
-		takes(d) // deaf to its context
+		rig.Takes(d) // deaf to its context
 	}
 	hostOf(ctx).stands()
 	switch s.n(12) {
 	case 0:
-		return errBoom
+		return rig.ErrBoom
 	case 1:
-		return onceq.RetryAfter(time.Duration(s.n(5000))*time.Millisecond, errBoom)
+		return onceq.RetryAfter(time.Duration(s.n(5000))*time.Millisecond, rig.ErrBoom)
 	case 2:
 		panic("before")
 	case 3:
 		if s.n(4) == 0 {
-			return onceq.Permanent(errBoom)
+			return onceq.Permanent(rig.ErrBoom)
 		}
 	}
 	return nil
@@ -176,9 +177,9 @@ func (s *soak) transaction(ctx context.Context, j *onceq.Job) error {
 	s.commit(j)
 	switch s.n(6) {
 	case 0:
-		return errBoom
+		return rig.ErrBoom
 	case 1:
-		return onceq.Permanent(errBoom)
+		return onceq.Permanent(rig.ErrBoom)
 	case 2:
 		panic("after")
 	}
@@ -216,9 +217,9 @@ func (s *soak) atMostOnce(ctx context.Context, j *onceq.Job) error {
 func (s *soak) host(ctx context.Context) {
 	for ctx.Err() == nil {
 		m := s.machine()
-		w, err := newWorker(setup{
+		w, err := rig.NewWorker(rig.Setup{
 			ProcessorConfig: onceq.ProcessorConfig{
-				Handler: s.mux, Store: m.store, Scope: scope,
+				Handler: s.mux, Store: m.store, Scope: rig.Scope,
 				Lease: 12 * time.Second, SettleTimeout: 4 * time.Second, CallTimeout: 2 * time.Second,
 			},
 			WorkerConfig: onceq.WorkerConfig{
@@ -272,7 +273,7 @@ func (s *soak) down(m *machine) {
 // call. In the middle of every other one all hosts are drained: a deploy.
 func (s *soak) episodes(until time.Time) {
 	for {
-		takes(time.Duration(60+s.n(120)) * time.Second)
+		rig.Takes(time.Duration(60+s.n(120)) * time.Second)
 		lasts := time.Duration(30+s.n(60)) * time.Second
 		if time.Until(until) < lasts {
 			return
@@ -285,11 +286,11 @@ func (s *soak) episodes(until time.Time) {
 		s.mu.Unlock()
 		s.weather.begin(episode(1+s.n(int(lastEpisode))), lasts, still)
 		part := time.Duration(s.n(int(lasts)))
-		takes(part)
+		rig.Takes(part)
 		if s.n(2) == 0 {
 			s.deploy()
 		}
-		takes(lasts - part)
+		rig.Takes(lasts - part)
 	}
 }
 
@@ -312,7 +313,7 @@ func (s *soak) isCalm() bool {
 // lost.
 func (s *soak) send() (keys []string) {
 	for i := range soakJobs {
-		m := message(fmt.Sprintf("k%03d", i))
+		m := rig.Message(fmt.Sprintf("k%03d", i))
 		m.Meta.Type = []string{"tx-rerun", "tx-park", "once"}[i%3]
 		if s.q.Limits().RequireGroup || i%4 == 0 {
 			m.Group = fmt.Sprint("g", i%20)
@@ -328,7 +329,7 @@ func (s *soak) send() (keys []string) {
 			}
 		}
 		if s.n(3) == 0 {
-			takes(time.Duration(s.n(20_000)) * time.Millisecond)
+			rig.Takes(time.Duration(s.n(20_000)) * time.Millisecond)
 		}
 	}
 	return keys
@@ -343,27 +344,27 @@ func (s *soak) run() {
 	keys := s.send()
 	s.q.SetFault(s.brokerFault)
 	hosts.Go(func() { s.episodes(time.Now().Add(soakTrouble)) })
-	pass(soakTrouble)
+	rig.Pass(soakTrouble)
 	s.mu.Lock()
 	s.calm = true
 	s.mu.Unlock()
-	pass(3 * time.Hour)
+	rig.Pass(3 * time.Hour)
 	cancel()
 	hosts.Wait()
-	pass(time.Hour) // for what crashed machines have left behind
+	rig.Pass(time.Hour) // for what crashed machines have left behind
 	s.check(keys)
 }
 
 // check is what the soak is for.
 func (s *soak) check(keys []string) {
-	if n := depth(s.t, s.q); n != 0 {
+	if n := rig.Depth(s.t, s.q); n != 0 {
 		s.t.Errorf("%d messages are still in the queue", n)
 	}
 	letters := s.letters()
 	ends := make(map[string]int)
 	for i, k := range keys {
 		typ := []string{"tx-rerun", "tx-park", "once"}[i%3]
-		rs, err := s.st.Store.Get(s.t.Context(), []dedupe.Key{{Scope: scope + ":" + typ, Key: k}})
+		rs, err := s.st.Store.Get(s.t.Context(), []dedupe.Key{{Scope: rig.Scope + ":" + typ, Key: k}})
 		if err != nil || rs[0] == nil {
 			s.t.Fatalf("%s is lost: there is no record, %v", k, err)
 		}

@@ -1,4 +1,4 @@
-package onceq_test
+package outages
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -13,7 +14,7 @@ import (
 // machine is what a worker runs on. When it crashes, nothing that it asks for is done any more.
 type machine struct {
 	q      *faulty.Broker
-	store  *store
+	store  *rig.Store
 	dead   atomic.Bool
 	stands func()             // returns when the machine does not stand still
 	drain  context.CancelFunc // ends the worker that runs on it
@@ -34,10 +35,10 @@ func (m *machine) reach(ctx context.Context, call func() error) error {
 
 // newMachine makes one. While the weather lets it stand still, nothing that it asks for goes out or
 // comes back.
-func newMachine(q *faulty.Broker, st *store, w *weather, fault func(onceqtest.Call) faulty.Faults) *machine {
-	m := &machine{q: q, store: &store{Store: st.Store, t: st.t}}
+func newMachine(q *faulty.Broker, st *rig.Store, w *weather, fault func(onceqtest.Call) faulty.Faults) *machine {
+	m := &machine{q: q, store: &rig.Store{Store: st.Store, T: st.T}}
 	m.stands = func() { w.standStill(m) }
-	m.store.fault = func(c onceqtest.Call) faulty.Faults {
+	m.store.Fault = func(c onceqtest.Call) faulty.Faults {
 		m.stands()
 		if m.dead.Load() {
 			return faulty.Hang()

@@ -1,4 +1,4 @@
-package onceq_test
+package rig
 
 import (
 	"context"
@@ -13,35 +13,77 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// store is a memory store whose calls can be watched, and made to fail.
-type store struct {
-	dedupe.Store
-	t                       *testing.T
-	claims, renews, settles atomic.Int64 // calls
+// Store and Queue stand between a worker and its memory back ends. They count its calls, check what
+// each batch must be, and go wrong as a test says. The worker calls them from many goroutines: a
+// test changes a store through Set, and reads a queue through its methods, which hold the lock.
 
-	mu       sync.Mutex
-	fault    func(c onceqtest.Call) faulty.Faults
-	onClaim  func(rs []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim
-	onRenew  func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed
-	onSettle func(ss []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled
-	onGet    func() error
-	limits   func(l dedupe.Limits) dedupe.Limits
+const Scope = "test"
+
+var ErrBoom = errors.New("boom")
+
+func NewBroker(t *testing.T, o membroker.Options) *faulty.Broker {
+	t.Helper()
+	b, err := membroker.New(&o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &faulty.Broker{Broker: b}
 }
 
-func (s *store) set(change func(s *store)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func Key(k string) dedupe.Key { return dedupe.Key{Scope: Scope, Key: k} }
+
+// Record is what the store keeps for the key; the zero Record where there is none.
+func (r *Rig) Record(k string) dedupe.Record {
+	r.Helper()
+	rs, err := r.Store.Store.Get(r.Context(), []dedupe.Key{Key(k)})
+	if err != nil {
+		r.Fatal(err)
+	}
+	if rs[0] == nil {
+		return dedupe.Record{}
+	}
+	return *rs[0]
+}
+
+func NewStore(t *testing.T) *Store {
+	t.Helper()
+	st, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Store{Store: st, T: t}
+}
+
+// Store is a memory store whose calls can be watched, and made to fail.
+type Store struct {
+	dedupe.Store
+	T                       *testing.T
+	Claims, Renews, Settles atomic.Int64 // calls
+
+	Mu           sync.Mutex
+	Fault        func(c onceqtest.Call) faulty.Faults
+	OnClaim      func(rs []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim
+	OnRenew      func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed
+	OnSettle     func(ss []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled
+	OnGet        func() error
+	ChangeLimits func(l dedupe.Limits) dedupe.Limits
+}
+
+func (s *Store) Set(change func(s *Store)) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	change(s)
 }
 
-// fails makes every call of the ops answer err, until heals.
-func (s *store) fails(err error, ops ...onceqtest.Op) {
-	s.set(func(s *store) {
-		s.fault = func(c onceqtest.Call) faulty.Faults {
+// Fails makes every call of the ops answer err, until heals.
+func (s *Store) Fails(err error, ops ...onceqtest.Op) {
+	s.Set(func(s *Store) {
+		s.Fault = func(c onceqtest.Call) faulty.Faults {
 			if slices.Contains(ops, c.Op) {
 				return faulty.Fail(err)
 			}
@@ -50,14 +92,14 @@ func (s *store) fails(err error, ops ...onceqtest.Op) {
 	})
 }
 
-func (s *store) heals() { s.set(func(s *store) { s.fault = nil }) }
+func (s *Store) Heals() { s.Set(func(s *Store) { s.Fault = nil }) }
 
 // through is the store as the next call of op meets it.
-func (s *store) through(op onceqtest.Op, count *atomic.Int64, entries int) dedupe.Store {
+func (s *Store) through(op onceqtest.Op, count *atomic.Int64, entries int) dedupe.Store {
 	n := int(count.Add(1))
-	s.mu.Lock()
-	ask := s.fault
-	s.mu.Unlock()
+	s.Mu.Lock()
+	ask := s.Fault
+	s.Mu.Unlock()
 	if ask == nil {
 		return hooked{s}
 	}
@@ -65,13 +107,13 @@ func (s *store) through(op onceqtest.Op, count *atomic.Int64, entries int) dedup
 }
 
 // hooked is the store without its faults, but with the changes of its answers.
-type hooked struct{ *store }
+type hooked struct{ *Store }
 
 func (s hooked) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
-	cs, err := s.Store.Claim(ctx, rs)
-	s.mu.Lock()
-	change := s.onClaim
-	s.mu.Unlock()
+	cs, err := s.Store.Store.Claim(ctx, rs)
+	s.Mu.Lock()
+	change := s.OnClaim
+	s.Mu.Unlock()
 	if change != nil {
 		cs = change(rs, cs)
 	}
@@ -79,10 +121,10 @@ func (s hooked) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.C
 }
 
 func (s hooked) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
-	as, err := s.Store.Renew(ctx, rs)
-	s.mu.Lock()
-	change := s.onRenew
-	s.mu.Unlock()
+	as, err := s.Store.Store.Renew(ctx, rs)
+	s.Mu.Lock()
+	change := s.OnRenew
+	s.Mu.Unlock()
 	if change != nil {
 		as = change(rs, as)
 	}
@@ -90,10 +132,10 @@ func (s hooked) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewe
 }
 
 func (s hooked) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
-	as, err := s.Store.Settle(ctx, ss)
-	s.mu.Lock()
-	change := s.onSettle
-	s.mu.Unlock()
+	as, err := s.Store.Store.Settle(ctx, ss)
+	s.Mu.Lock()
+	change := s.OnSettle
+	s.Mu.Unlock()
 	if change != nil {
 		as = change(ss, as)
 	}
@@ -101,43 +143,43 @@ func (s hooked) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 }
 
 // ordered checks what a batch of claims must be, or two of them might wait for each other.
-func (s *store) ordered(rs []dedupe.ClaimRequest) {
+func (s *Store) ordered(rs []dedupe.ClaimRequest) {
 	for i := 1; i < len(rs); i++ {
 		a, b := rs[i-1].Key, rs[i].Key
 		if a.Scope > b.Scope || a.Scope == b.Scope && a.Key >= b.Key {
-			s.t.Errorf("a batch of claims has %v before %v: it must be sorted, each key once", a, b)
+			s.T.Errorf("a batch of claims has %v before %v: it must be sorted, each key once", a, b)
 		}
 	}
 	s.bounded(len(rs))
 }
 
-func (s *store) bounded(n int) {
+func (s *Store) bounded(n int) {
 	if most := s.Limits().MaxBatch; n == 0 || n > most {
-		s.t.Errorf("a batch of %d entries, the limit is %d", n, most)
+		s.T.Errorf("a batch of %d entries, the limit is %d", n, most)
 	}
 }
 
-func (s *store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
 	s.ordered(rs)
-	return s.through(onceqtest.Claim, &s.claims, len(rs)).Claim(ctx, rs)
+	return s.through(onceqtest.Claim, &s.Claims, len(rs)).Claim(ctx, rs)
 }
 
 // Renew is the op Renew here, also where it records a start.
-func (s *store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
+func (s *Store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
 	s.bounded(len(rs))
-	return s.through(onceqtest.Renew, &s.renews, len(rs)).Renew(ctx, rs)
+	return s.through(onceqtest.Renew, &s.Renews, len(rs)).Renew(ctx, rs)
 }
 
-func (s *store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
 	s.bounded(len(ss))
-	return s.through(onceqtest.Settle, &s.settles, len(ss)).Settle(ctx, ss)
+	return s.through(onceqtest.Settle, &s.Settles, len(ss)).Settle(ctx, ss)
 }
 
-func (s *store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
 	s.bounded(len(ks))
-	s.mu.Lock()
-	ask := s.onGet
-	s.mu.Unlock()
+	s.Mu.Lock()
+	ask := s.OnGet
+	s.Mu.Unlock()
 	if ask != nil {
 		if err := ask(); err != nil {
 			return nil, err
@@ -146,31 +188,31 @@ func (s *store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, err
 	return s.Store.Get(ctx, ks)
 }
 
-func (s *store) Limits() dedupe.Limits {
+func (s *Store) Limits() dedupe.Limits {
 	l := s.Store.Limits()
-	if s.limits != nil {
-		l = s.limits(l)
+	if s.ChangeLimits != nil {
+		l = s.ChangeLimits(l)
 	}
 	return l
 }
 
-// steal ends a claim as an operator would who forces the key free, and takes it.
-func (s *store) steal(t *testing.T, k string) {
+// Steal ends a claim as an operator would who forces the key free, and takes it.
+func (s *Store) Steal(t *testing.T, k string) {
 	t.Helper()
-	rs, err := s.Store.Get(t.Context(), []dedupe.Key{key(k)})
+	rs, err := s.Store.Get(t.Context(), []dedupe.Key{Key(k)})
 	if err != nil || rs[0] == nil {
 		t.Fatal("nothing to steal: ", err)
 	}
-	if _, err := s.Store.Forget(t.Context(), []dedupe.Forgotten{{Key: key(k), Fence: rs[0].Fence, Force: true}}); err != nil {
+	if _, err := s.Store.Forget(t.Context(), []dedupe.Forgotten{{Key: Key(k), Fence: rs[0].Fence, Force: true}}); err != nil {
 		t.Fatal(err)
 	}
-	s.occupy(t, k, time.Hour, dedupe.Rerun)
+	s.Occupy(t, k, time.Hour, dedupe.Rerun)
 }
 
-// occupy claims the key for somebody else.
-func (s *store) occupy(t *testing.T, k string, ttl time.Duration, p dedupe.Policy, message ...string) dedupe.ClaimRequest {
+// Occupy claims the key for somebody else.
+func (s *Store) Occupy(t *testing.T, k string, ttl time.Duration, p dedupe.Policy, message ...string) dedupe.ClaimRequest {
 	t.Helper()
-	q := dedupe.ClaimRequest{Key: key(k), Token: dedupe.Token{1}, TTL: ttl, Policy: p, Owner: "another", MessageID: strings.Join(message, "")}
+	q := dedupe.ClaimRequest{Key: Key(k), Token: dedupe.Token{1}, TTL: ttl, Policy: p, Owner: "another", MessageID: strings.Join(message, "")}
 	cs, err := s.Store.Claim(t.Context(), []dedupe.ClaimRequest{q})
 	if err != nil || cs[0].Outcome != dedupe.Won {
 		t.Fatalf("occupy %q: %+v, %v", k, cs, err)
@@ -178,8 +220,8 @@ func (s *store) occupy(t *testing.T, k string, ttl time.Duration, p dedupe.Polic
 	return q
 }
 
-// settle ends somebody else's claim.
-func (s *store) settle(t *testing.T, q dedupe.ClaimRequest, to dedupe.Settlement) {
+// EndClaim ends somebody else's claim.
+func (s *Store) EndClaim(t *testing.T, q dedupe.ClaimRequest, to dedupe.Settlement) {
 	t.Helper()
 	to.Key, to.Token = q.Key, q.Token
 	as, err := s.Store.Settle(t.Context(), []dedupe.Settlement{to})
@@ -188,30 +230,30 @@ func (s *store) settle(t *testing.T, q dedupe.ClaimRequest, to dedupe.Settlement
 	}
 }
 
-// queue is a memory queue whose deliveries are watched.
-type queue struct {
+// Queue is a memory queue whose deliveries are watched.
+type Queue struct {
 	*faulty.Broker
 
-	mu        sync.Mutex
-	receipts  map[broker.Receipt]string // to the body
-	receives  map[string]int            // by body
-	nacks     map[string][]time.Duration
-	acks      map[string]int
-	extends   map[string]int
-	unable    int
-	onReceive func(ms []*broker.Message) []*broker.Message
-	limits    func(l broker.Limits) broker.Limits
+	mu           sync.Mutex
+	receipts     map[broker.Receipt]string // to the body
+	receives     map[string]int            // by body
+	nacks        map[string][]time.Duration
+	acks         map[string]int
+	extends      map[string]int
+	unable       int
+	OnReceive    func(ms []*broker.Message) []*broker.Message
+	ChangeLimits func(l broker.Limits) broker.Limits
 }
 
-func newQueue(t *testing.T, o membroker.Options) *queue {
+func NewQueue(t *testing.T, o membroker.Options) *Queue {
 	t.Helper()
-	return &queue{
-		Broker: newBroker(t, o), receipts: make(map[broker.Receipt]string), receives: make(map[string]int),
+	return &Queue{
+		Broker: NewBroker(t, o), receipts: make(map[broker.Receipt]string), receives: make(map[string]int),
 		nacks: make(map[string][]time.Duration), acks: make(map[string]int), extends: make(map[string]int),
 	}
 }
 
-func (q *queue) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
+func (q *Queue) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
 	ms, err := q.Broker.Receive(ctx, o)
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -219,13 +261,13 @@ func (q *queue) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker
 		q.receipts[m.Receipt] = string(m.Body)
 		q.receives[string(m.Body)]++
 	}
-	if q.onReceive != nil {
-		ms = q.onReceive(ms)
+	if q.OnReceive != nil {
+		ms = q.OnReceive(ms)
 	}
 	return ms, err
 }
 
-func (q *queue) Ack(ctx context.Context, rs []broker.Receipt) error {
+func (q *Queue) Ack(ctx context.Context, rs []broker.Receipt) error {
 	q.mu.Lock()
 	for _, r := range rs {
 		q.acks[q.receipts[r]]++
@@ -234,7 +276,7 @@ func (q *queue) Ack(ctx context.Context, rs []broker.Receipt) error {
 	return q.Broker.Ack(ctx, rs)
 }
 
-func (q *queue) Nack(ctx context.Context, hs []broker.Hold) error {
+func (q *Queue) Nack(ctx context.Context, hs []broker.Hold) error {
 	q.mu.Lock()
 	for _, h := range hs {
 		b := q.receipts[h.Receipt]
@@ -244,7 +286,7 @@ func (q *queue) Nack(ctx context.Context, hs []broker.Hold) error {
 	return q.Broker.Nack(ctx, hs)
 }
 
-func (q *queue) Extend(ctx context.Context, hs []broker.Hold) error {
+func (q *Queue) Extend(ctx context.Context, hs []broker.Hold) error {
 	q.mu.Lock()
 	for _, h := range hs {
 		q.extends[q.receipts[h.Receipt]]++
@@ -259,49 +301,49 @@ func (q *queue) Extend(ctx context.Context, hs []broker.Hold) error {
 	return err
 }
 
-// refused is how many extensions the broker could not do.
-func (q *queue) refused() int {
+// Refused is how many extensions the broker could not do.
+func (q *Queue) Refused() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.unable
 }
 
-func (q *queue) Limits() broker.Limits {
+func (q *Queue) Limits() broker.Limits {
 	l := q.Broker.Limits()
-	if q.limits != nil {
-		l = q.limits(l)
+	if q.ChangeLimits != nil {
+		l = q.ChangeLimits(l)
 	}
 	return l
 }
 
-// received is how often the message with this body was delivered.
-func (q *queue) received(body string) int {
+// Received is how often the message with this body was delivered.
+func (q *Queue) Received(body string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.receives[body]
 }
 
-// delays are those of the message's nacks.
-func (q *queue) delays(body string) []time.Duration {
+// Delays are those of the message's nacks.
+func (q *Queue) Delays(body string) []time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return append([]time.Duration(nil), q.nacks[body]...)
 }
 
-func (q *queue) acked(body string) int {
+func (q *Queue) Acked(body string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.acks[body]
 }
 
-func (q *queue) extended(body string) int {
+func (q *Queue) Extended(body string) int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.extends[body]
 }
 
-// expire ends the message's present delivery, as a timeout would that nobody extended.
-func (q *queue) expire(t *testing.T, body string) {
+// Expire ends the message's present delivery, as a timeout would that nobody extended.
+func (q *Queue) Expire(t *testing.T, body string) {
 	t.Helper()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -309,5 +351,23 @@ func (q *queue) expire(t *testing.T, body string) {
 		if b == body {
 			_ = q.Broker.Nack(t.Context(), []broker.Hold{{Receipt: r}})
 		}
+	}
+}
+
+// Outages are the ways in which a store does not answer.
+var Outages = map[string]faulty.Faults{
+	"error": faulty.Fail(ErrBoom),
+	"hang":  faulty.Hang(),
+	"panic": faulty.Panic("store"),
+	"full":  faulty.Fail(dedupe.ErrFull),
+}
+
+// Bads are the first n calls of the op, each with the fault.
+func Bads(op onceqtest.Op, n int, f faulty.Faults) func(onceqtest.Call) faulty.Faults {
+	return func(c onceqtest.Call) faulty.Faults {
+		if c.Op == op && c.N <= n {
+			return f
+		}
+		return nil
 	}
 }

@@ -1,11 +1,11 @@
-package onceq_test
+package rig
 
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -17,116 +17,115 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/internal/retry"
 )
 
-const scope = "test"
+// A Rig is one worker between a memory queue, its dead-letter queue and a memory store. Bubble runs
+// a test on it in virtual time. The test's goroutine alone starts and stops the worker; handlers
+// and observers run on others, so Seen and Logged have locks of their own.
 
-var errBoom = errors.New("boom")
-
-// rig is a queue, a dead-letter queue, a store and a worker, all of them watched.
-type rig struct {
+// Rig is a queue, a dead-letter queue, a store and a worker, all of them watched.
+type Rig struct {
 	*testing.T
-	q     *queue
-	dlq   *faulty.Broker
-	store *store
-	seen  *seen
-	log   *logged
-	cfg   setup
-	w     *onceq.Worker
+	Q      *Queue
+	DLQ    *faulty.Broker
+	Store  *Store
+	Seen   *Seen
+	Logged *Logged
+	Cfg    Setup
+	W      *onceq.Worker
 
-	stopNow context.CancelFunc
-	done    chan error
-	began   time.Time // the rig
+	StopNow context.CancelFunc
+	Done    chan error
+	Began   time.Time // the rig
 }
 
-// option changes a rig before its worker is made.
-type option func(*rig)
+// Option changes a rig before its worker is made.
+type Option func(*Rig)
 
-func with(set func(c *setup)) option { return func(r *rig) { set(&r.cfg) } }
+func With(set func(c *Setup)) Option { return func(r *Rig) { set(&r.Cfg) } }
 
-func preset(p membroker.Preset) option {
-	return func(r *rig) {
-		r.q = newQueue(r.T, membroker.Options{Preset: p})
-		r.dlq = newBroker(r.T, membroker.Options{Preset: p})
-		r.cfg.Broker, r.cfg.DeadLetter = r.q, r.dlq
+func Preset(p membroker.Preset) Option {
+	return func(r *Rig) {
+		r.Q = NewQueue(r.T, membroker.Options{Preset: p})
+		r.DLQ = NewBroker(r.T, membroker.Options{Preset: p})
+		r.Cfg.Broker, r.Cfg.DeadLetter = r.Q, r.DLQ
 	}
 }
 
-func most(attempts int) option {
-	return with(func(c *setup) { c.Defaults.MaxAttempts = attempts })
+func Most(attempts int) Option {
+	return With(func(c *Setup) { c.Defaults.MaxAttempts = attempts })
 }
 
-func parks(r *rig) { r.cfg.Defaults.Interrupted = dedupe.Park }
+func Parks(r *Rig) { r.Cfg.Defaults.Interrupted = dedupe.Park }
 
-// warnings leaves out the line of each delivery: where days go by, there are too many.
-func warnings(r *rig) {
-	r.cfg.Logger = slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
+// Warnings leaves out the line of each delivery: where days go by, there are too many.
+func Warnings(r *Rig) {
+	r.Cfg.Logger = slog.New(slog.NewTextHandler(r.Logged, &slog.HandlerOptions{Level: slog.LevelWarn}))
 }
 
-// steady makes the backoff a second, so that a test knows when the next attempt is due.
-func steady(r *rig) {
-	r.cfg.Defaults.Backoff = func(int, error) time.Duration { return time.Second }
+// Steady makes the backoff a second, so that a test knows when the next attempt is due.
+func Steady(r *Rig) {
+	r.Cfg.Defaults.Backoff = func(int, error) time.Duration { return time.Second }
 }
 
-// bubble runs f in virtual time, on a rig whose handler is h.
-func bubble(t *testing.T, h onceq.HandlerFunc, f func(r *rig), options ...option) {
+// Bubble runs f in virtual time, on a rig whose handler is h.
+func Bubble(t *testing.T, h onceq.HandlerFunc, f func(r *Rig), options ...Option) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, h, options...)
+		r := New(t, h, options...)
 		f(r)
-		if r.done != nil {
-			if err := r.stop(); err != nil {
+		if r.Done != nil {
+			if err := r.Stop(); err != nil {
 				t.Errorf("Run: %v", err)
 			}
 		}
-		pass(time.Minute) // for a beat that is still in flight
+		Pass(time.Minute) // for a beat that is still in flight
 	})
 }
 
-func newRig(t *testing.T, h onceq.HandlerFunc, options ...option) *rig {
+func New(t *testing.T, h onceq.HandlerFunc, options ...Option) *Rig {
 	t.Helper()
-	r := &rig{T: t, q: newQueue(t, membroker.Options{}), dlq: newBroker(t, membroker.Options{}), store: newStore(t), seen: &seen{}, log: &logged{}}
-	r.cfg = setup{
+	r := &Rig{T: t, Q: NewQueue(t, membroker.Options{}), DLQ: NewBroker(t, membroker.Options{}), Store: NewStore(t), Seen: &Seen{}, Logged: &Logged{}}
+	r.Cfg = Setup{
 		ProcessorConfig: onceq.ProcessorConfig{
-			Handler: h, Store: r.store, Scope: scope, Observer: r.seen,
-			Logger: slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelInfo})),
+			Handler: h, Store: r.Store, Scope: Scope, Observer: r.Seen,
+			Logger: slog.New(slog.NewTextHandler(r.Logged, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		},
-		WorkerConfig: onceq.WorkerConfig{DeadLetter: r.dlq},
-		Broker:       r.q,
+		WorkerConfig: onceq.WorkerConfig{DeadLetter: r.DLQ},
+		Broker:       r.Q,
 	}
 	for _, o := range options {
 		o(r)
 	}
-	r.w = r.worker(nil)
-	r.began = time.Now()
+	r.W = r.Worker(nil)
+	r.Began = time.Now()
 	return r
 }
 
-// worker makes another worker on the rig's queue and store.
-func (r *rig) worker(set func(c *setup)) *onceq.Worker {
+// Worker makes another worker on the rig's queue and store.
+func (r *Rig) Worker(set func(c *Setup)) *onceq.Worker {
 	r.Helper()
-	c := r.cfg
+	c := r.Cfg
 	if set != nil {
 		set(&c)
 	}
-	w, err := newWorker(c)
+	w, err := NewWorker(c)
 	if err != nil {
 		r.Fatal(err)
 	}
 	return w
 }
 
-// setup is all that one worker is made of.
-type setup struct {
+// Setup is all that one worker is made of.
+type Setup struct {
 	onceq.ProcessorConfig
 	onceq.WorkerConfig
 	Broker broker.Receiver
 }
 
-func newWorker(c setup) (*onceq.Worker, error) {
+func NewWorker(c Setup) (*onceq.Worker, error) {
 	p, err := onceq.NewProcessor(c.ProcessorConfig)
 	if err != nil {
 		return nil, err
@@ -134,8 +133,8 @@ func newWorker(c setup) (*onceq.Worker, error) {
 	return p.Worker(c.Broker, c.WorkerConfig)
 }
 
-// batches takes deliveries on the same terms.
-func (c *setup) batches() (*onceq.Batches, error) {
+// Batches takes deliveries on the same terms.
+func (c *Setup) Batches() (*onceq.Batches, error) {
 	p, err := onceq.NewProcessor(c.ProcessorConfig)
 	if err != nil {
 		return nil, err
@@ -143,57 +142,48 @@ func (c *setup) batches() (*onceq.Batches, error) {
 	return p.Batches(onceq.BatchConfig{DeadLetter: c.DeadLetter, Name: c.Name, HoldGroup: c.HoldGroup})
 }
 
-func newBroker(t *testing.T, o membroker.Options) *faulty.Broker {
-	t.Helper()
-	b, err := membroker.New(&o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &faulty.Broker{Broker: b}
-}
-
-// start runs the worker until stop.
-func (r *rig) start() {
+// Start runs the worker until stop.
+func (r *Rig) Start() {
 	ctx, cancel := context.WithCancel(r.Context())
-	r.stopNow, r.done = cancel, make(chan error, 1)
-	go func() { r.done <- r.w.Run(ctx) }()
+	r.StopNow, r.Done = cancel, make(chan error, 1)
+	go func() { r.Done <- r.W.Run(ctx) }()
 }
 
-// stop ends the worker and gives what Run answered.
-func (r *rig) stop() error {
-	r.stopNow()
-	err := <-r.done
-	r.done = nil
+// Stop ends the worker and gives what Run answered.
+func (r *Rig) Stop() error {
+	r.StopNow()
+	err := <-r.Done
+	r.Done = nil
 	synctest.Wait()
 	return err
 }
 
-// run lets the worker run for d of virtual time.
-func (r *rig) run(d time.Duration) {
+// RunFor lets the worker run for d of virtual time.
+func (r *Rig) RunFor(d time.Duration) {
 	r.Helper()
-	r.start()
-	pass(d)
-	if err := r.stop(); err != nil {
+	r.Start()
+	Pass(d)
+	if err := r.Stop(); err != nil {
 		r.Fatalf("Run: %v", err)
 	}
 }
 
-// since is how much time has gone by on the rig.
-func (r *rig) since() time.Duration { return time.Since(r.began) }
+// Since is how much time has gone by on the rig.
+func (r *Rig) Since() time.Duration { return time.Since(r.Began) }
 
-// pass lets virtual time go by, and what happens in it. Only the test's own goroutine calls it.
-func pass(d time.Duration) {
+// Pass lets virtual time go by, and what happens in it. Only the test's own goroutine calls it.
+func Pass(d time.Duration) {
 	retry.Rest(context.Background(), d)
 	synctest.Wait()
 }
 
-// takes is a handler's work.
-func takes(d time.Duration) {
+// Takes is a handler's work.
+func Takes(d time.Duration) {
 	retry.Rest(context.Background(), d)
 }
 
-// send puts a message per text, "group/key" or "key"; the body is the key.
-func (r *rig) send(texts ...string) {
+// Send puts a message per text, "group/key" or "key"; the body is the key.
+func (r *Rig) Send(texts ...string) {
 	r.Helper()
 	ms := make([]broker.Outgoing, len(texts))
 	for i, s := range texts {
@@ -201,54 +191,39 @@ func (r *rig) send(texts ...string) {
 		if !ok {
 			group, key = "", s
 		}
-		ms[i] = message(key)
+		ms[i] = Message(key)
 		ms[i].Group = group
 	}
-	r.put(ms...)
+	r.Put(ms...)
 }
 
-func message(key string) broker.Outgoing {
+func Message(key string) broker.Outgoing {
 	return broker.Outgoing{Body: []byte(key), Meta: &broker.Meta{Key: key}}
 }
 
-func (r *rig) put(ms ...broker.Outgoing) {
+func (r *Rig) Put(ms ...broker.Outgoing) {
 	r.Helper()
-	if err := onceq.Send(r.Context(), r.q.Broker, ms); err != nil {
+	if err := onceq.Send(r.Context(), r.Q.Broker, ms); err != nil {
 		r.Fatal(err)
 	}
 }
 
-func key(k string) dedupe.Key { return dedupe.Key{Scope: scope, Key: k} }
-
-// record is what the store keeps for the key; the zero Record where there is none.
-func (r *rig) record(k string) dedupe.Record {
+func (r *Rig) WantStatus(k string, want dedupe.Status) {
 	r.Helper()
-	rs, err := r.store.Store.Get(r.Context(), []dedupe.Key{key(k)})
-	if err != nil {
-		r.Fatal(err)
-	}
-	if rs[0] == nil {
-		return dedupe.Record{}
-	}
-	return *rs[0]
-}
-
-func (r *rig) wantStatus(k string, want dedupe.Status) {
-	r.Helper()
-	if got := r.record(k).Status; got != want {
+	if got := r.Record(k).Status; got != want {
 		r.Errorf("the record of %q is %v, want %v", k, got, want)
 	}
 }
 
-// wantQueue checks how many messages are in the queue, in flight or not.
-func (r *rig) wantQueue(n int64) {
+// WantQueue checks how many messages are in the queue, in flight or not.
+func (r *Rig) WantQueue(n int64) {
 	r.Helper()
-	if d := depth(r.T, r.q.Broker); d != n {
+	if d := Depth(r.T, r.Q.Broker); d != n {
 		r.Errorf("%d messages are in the queue, want %d", d, n)
 	}
 }
 
-func depth(t *testing.T, b *faulty.Broker) int64 {
+func Depth(t *testing.T, b *faulty.Broker) int64 {
 	t.Helper()
 	d, err := b.Depth(t.Context())
 	if err != nil {
@@ -257,11 +232,11 @@ func depth(t *testing.T, b *faulty.Broker) int64 {
 	return d.Visible + d.InFlight + d.Delayed
 }
 
-// letters takes all dead letters out of their queue.
-func (r *rig) letters() (ms []*broker.Message) {
+// Letters takes all dead letters out of their queue.
+func (r *Rig) Letters() (ms []*broker.Message) {
 	r.Helper()
 	for {
-		got, err := r.dlq.Receive(r.Context(), broker.ReceiveOptions{Max: 10})
+		got, err := r.DLQ.Receive(r.Context(), broker.ReceiveOptions{Max: 10})
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -269,7 +244,7 @@ func (r *rig) letters() (ms []*broker.Message) {
 			return ms
 		}
 		for _, m := range got {
-			if err := r.dlq.Ack(r.Context(), []broker.Receipt{m.Receipt}); err != nil {
+			if err := r.DLQ.Ack(r.Context(), []broker.Receipt{m.Receipt}); err != nil {
 				r.Fatal(err)
 			}
 		}
@@ -277,10 +252,10 @@ func (r *rig) letters() (ms []*broker.Message) {
 	}
 }
 
-// letter is the one dead letter that there must be, of that class.
-func (r *rig) letter(class string) *broker.Message {
+// Letter is the one dead letter that there must be, of that class.
+func (r *Rig) Letter(class string) *broker.Message {
 	r.Helper()
-	ms := r.letters()
+	ms := r.Letters()
 	if len(ms) != 1 {
 		r.Fatalf("%d dead letters, want 1", len(ms))
 	}
@@ -294,39 +269,39 @@ func (r *rig) letter(class string) *broker.Message {
 	return m
 }
 
-// replay sends a letter back as it is.
-func (r *rig) replay(m *broker.Message) {
+// Replay sends a letter back as it is.
+func (r *Rig) Replay(m *broker.Message) {
 	r.Helper()
-	if _, err := r.q.Send(r.Context(), []broker.Outgoing{{Body: m.Body, Attributes: m.Attributes, Meta: m.Meta, Group: m.Group}}); err != nil {
+	if _, err := r.Q.Send(r.Context(), []broker.Outgoing{{Body: m.Body, Attributes: m.Attributes, Meta: m.Meta, Group: m.Group}}); err != nil {
 		r.Fatal(err)
 	}
 }
 
-func (r *rig) noLetters() {
+func (r *Rig) NoLetters() {
 	r.Helper()
-	if ms := r.letters(); len(ms) > 0 {
+	if ms := r.Letters(); len(ms) > 0 {
 		r.Errorf("%d dead letters, want none; the first: %+v", len(ms), ms[0].Meta.Dead)
 	}
 }
 
-// wantOutcomes checks how the key's deliveries ended, in order.
-func (r *rig) wantOutcomes(k string, want ...string) {
+// WantOutcomes checks how the key's deliveries ended, in order.
+func (r *Rig) WantOutcomes(k string, want ...string) {
 	r.Helper()
-	if got := r.seen.outcomes(k); !slices.Equal(got, want) {
+	if got := r.Seen.Outcomes(k); !slices.Equal(got, want) {
 		r.Errorf("the deliveries of %q ended as %q, want %q", k, got, want)
 	}
 }
 
-// seen keeps the timing records and counts the starts.
-type seen struct {
-	mu     sync.Mutex
+// Seen keeps the timing records and counts the starts.
+type Seen struct {
+	Mu     sync.Mutex
 	starts map[string]int
-	ends   []onceq.TimingRecord
+	Ends   []onceq.TimingRecord
 }
 
-func (s *seen) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Seen) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	if s.starts == nil {
 		s.starts = make(map[string]int)
 	}
@@ -334,22 +309,22 @@ func (s *seen) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
 	return ctx
 }
 
-func (s *seen) JobEnded(_ context.Context, r *onceq.TimingRecord) {
-	s.mu.Lock()
-	s.ends = append(s.ends, *r)
-	s.mu.Unlock()
+func (s *Seen) JobEnded(_ context.Context, r *onceq.TimingRecord) {
+	s.Mu.Lock()
+	s.Ends = append(s.Ends, *r)
+	s.Mu.Unlock()
 }
 
-func (s *seen) started(k string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Seen) Started(k string) int {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
 	return s.starts[k]
 }
 
-func (s *seen) of(k string) (rs []onceq.TimingRecord) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.ends {
+func (s *Seen) Of(k string) (rs []onceq.TimingRecord) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	for _, r := range s.Ends {
 		if r.Key.Key == k {
 			rs = append(rs, r)
 		}
@@ -357,30 +332,30 @@ func (s *seen) of(k string) (rs []onceq.TimingRecord) {
 	return rs
 }
 
-func (s *seen) outcomes(k string) (os []string) {
-	for _, r := range s.of(k) {
+func (s *Seen) Outcomes(k string) (os []string) {
+	for _, r := range s.Of(k) {
 		os = append(os, string(r.Outcome))
 	}
 	return os
 }
 
-// logged keeps the lines of a log.
-type logged struct {
+// Logged keeps the lines of a log.
+type Logged struct {
 	mu  sync.Mutex
-	buf bytes.Buffer
+	Buf bytes.Buffer
 }
 
-func (l *logged) Write(p []byte) (int, error) {
+func (l *Logged) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.buf.Write(p)
+	return l.Buf.Write(p)
 }
 
-// count is how many lines hold all the texts.
-func (l *logged) count(texts ...string) (n int) {
+// Count is how many lines hold all the texts.
+func (l *Logged) Count(texts ...string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for line := range strings.Lines(l.buf.String()) {
+	for line := range strings.Lines(l.Buf.String()) {
 		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
 			n++
 		}
@@ -388,19 +363,32 @@ func (l *logged) count(texts ...string) (n int) {
 	return n
 }
 
-func newStore(t *testing.T) *store {
-	t.Helper()
-	st, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &store{Store: st, t: t}
-}
-
-func numbered(prefix string, n int) []string {
+func Numbered(prefix string, n int) []string {
 	ks := make([]string, n)
 	for i := range ks {
 		ks[i] = fmt.Sprintf("%s%03d", prefix, i)
 	}
 	return ks
+}
+
+// ForEver is what a user writes who wants no end.
+const ForEver = time.Duration(math.MaxInt64)
+
+// Has tells whether a line holds both texts.
+func (l *Logged) Has(one, two string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.Buf.String()) {
+		if strings.Contains(line, one) && strings.Contains(line, two) {
+			return true
+		}
+	}
+	return false
+}
+
+func NoStore(r *Rig) {
+	r.Cfg.Store = onceq.NoStore
+	if !r.Cfg.Broker.Limits().Attempts {
+		r.Cfg.Defaults.MaxAttempts = -1
+	}
 }

@@ -1,6 +1,7 @@
-package onceq_test
+package arch
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,20 +11,21 @@ import (
 // TestReadme: the README's program is the one that is compiled and run, to the letter, and so are
 // the functions that it and the pages under docs show.
 func TestReadme(t *testing.T) {
-	pages, err := filepath.Glob("docs/*.md")
+	root := os.DirFS("../..")
+	pages, err := fs.Glob(root, "docs/*.md")
 	if err != nil || len(pages) == 0 {
 		t.Fatalf("docs: %v, %d pages", err, len(pages))
 	}
 	var snippets strings.Builder
-	files, err := filepath.Glob("examples/snippets/*.go")
+	files, err := fs.Glob(root, "examples/snippets/*.go")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("snippets: %v, %d files", err, len(files))
 	}
 	for _, file := range files {
-		snippets.WriteString(read(t, file))
+		snippets.WriteString(readPage(t, file))
 	}
 	for _, page := range append(pages, "README.md") {
-		_, blocks, _ := strings.Cut(read(t, page), "```go\n")
+		_, blocks, _ := strings.Cut(readPage(t, page), "```go\n")
 		if blocks == "" {
 			continue
 		}
@@ -32,7 +34,7 @@ func TestReadme(t *testing.T) {
 			switch {
 			case !closed:
 				t.Errorf("%s: go block %d has no end", page, i+1)
-			case page == "README.md" && i == 0 && block != read(t, "examples/first/main.go"):
+			case page == "README.md" && i == 0 && block != readPage(t, "examples/first/main.go"):
 				t.Errorf("README.md's first go block is not examples/first/main.go:\n%s", block)
 			case (page != "README.md" || i > 0) && !strings.Contains(snippets.String(), block):
 				t.Errorf("%s: go block %d does not stand in examples/snippets:\n%s", page, i+1, block)
@@ -43,9 +45,9 @@ func TestReadme(t *testing.T) {
 
 // TestPackageComment: the outline in the package comment is compiled and run, to the letter.
 func TestPackageComment(t *testing.T) {
-	_, want, _ := strings.Cut(read(t, "examples/snippets/outline.go"), "to the letter.\n\n")
+	_, want, _ := strings.Cut(readPage(t, "examples/snippets/outline.go"), "to the letter.\n\n")
 	var got strings.Builder
-	for line := range strings.Lines(read(t, "doc.go")) {
+	for line := range strings.Lines(readPage(t, "doc.go")) {
 		code, isCode := strings.CutPrefix(line, "//\t")
 		switch {
 		case isCode:
@@ -62,9 +64,9 @@ func TestPackageComment(t *testing.T) {
 	}
 }
 
-func read(t *testing.T, name string) string {
+func readPage(t *testing.T, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(name)
+	b, err := os.ReadFile(filepath.Join("../..", name))
 	if err != nil {
 		t.Fatal(err)
 	}
