@@ -37,19 +37,6 @@ func NewBroker(t *testing.T, o membroker.Options) *faulty.Broker {
 
 func Key(k string) dedupe.Key { return dedupe.Key{Scope: Scope, Key: k} }
 
-// Record is what the store keeps for the key; the zero Record where there is none.
-func (r *Rig) Record(k string) dedupe.Record {
-	r.Helper()
-	rs, err := r.Store.Store.Get(r.Context(), []dedupe.Key{Key(k)})
-	if err != nil {
-		r.Fatal(err)
-	}
-	if rs[0] == nil {
-		return dedupe.Record{}
-	}
-	return *rs[0]
-}
-
 func NewStore(t *testing.T) *Store {
 	t.Helper()
 	st, err := memstore.New(nil)

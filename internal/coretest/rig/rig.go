@@ -208,6 +208,19 @@ func (r *Rig) Put(ms ...broker.Outgoing) {
 	}
 }
 
+// Record is what the store keeps for the key; the zero Record where there is none.
+func (r *Rig) Record(k string) dedupe.Record {
+	r.Helper()
+	rs, err := r.Store.Store.Get(r.Context(), []dedupe.Key{Key(k)})
+	if err != nil {
+		r.Fatal(err)
+	}
+	if rs[0] == nil {
+		return dedupe.Record{}
+	}
+	return *rs[0]
+}
+
 func (r *Rig) WantStatus(k string, want dedupe.Status) {
 	r.Helper()
 	if got := r.Record(k).Status; got != want {
