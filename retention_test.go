@@ -20,8 +20,8 @@ type keeping struct {
 	err  error
 }
 
-func (k keeping) RedrivePolicy(context.Context) (int, string, time.Duration, error) {
-	return 0, "", k.kept, k.err
+func (k keeping) Redrive(context.Context) (broker.RedrivePolicy, error) {
+	return broker.RedrivePolicy{Retention: k.kept}, k.err
 }
 
 // A record that is gone while its message may still come proves nothing.

@@ -5,7 +5,6 @@ import (
 	"iter"
 	"net"
 	"strconv"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -115,11 +114,11 @@ func (q *Queue) Describe() broker.Description {
 	return broker.Description{System: "postgresql", Name: q.name, Address: where + q.sql().name + "/" + q.name}
 }
 
-// RedrivePolicy answers what the options have set. retention is 0, because messages are kept until
-// they are acked.
-func (q *Queue) RedrivePolicy(ctx context.Context) (maxReceives int, target string, retention time.Duration, err error) {
-	if err := q.ready(ctx, "RedrivePolicy", 1, 1); err != nil {
-		return 0, "", 0, err
+// Redrive answers what the options have set. Retention is 0, because messages are kept until they
+// are acked.
+func (q *Queue) Redrive(ctx context.Context) (broker.RedrivePolicy, error) {
+	if err := q.ready(ctx, "Redrive", 1, 1); err != nil {
+		return broker.RedrivePolicy{}, err
 	}
-	return q.s.MaxReceives, q.s.DeadLetters, 0, nil
+	return broker.RedrivePolicy{MaxReceives: q.s.MaxReceives, Target: q.s.DeadLetters}, nil
 }

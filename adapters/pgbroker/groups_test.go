@@ -180,9 +180,9 @@ func TestGroupRedrive(t *testing.T) {
 		t.Errorf("the dead letters are %s", s)
 	}
 	none(t, dead, "after all")
-	most, target, _, err := q.RedrivePolicy(t.Context())
-	if most != 2 || target != "dead" || err != nil {
-		t.Error(most, target, err)
+	policy, err := q.Redrive(t.Context())
+	if policy.MaxReceives != 2 || policy.Target != "dead" || err != nil {
+		t.Error(policy, err)
 	}
 }
 

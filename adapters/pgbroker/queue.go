@@ -49,11 +49,11 @@ type Queue struct {
 }
 
 var (
-	_ broker.Broker        = (*Queue)(nil)
-	_ broker.Depther       = (*Queue)(nil)
-	_ broker.RedrivePolicy = (*Queue)(nil)
-	_ broker.Peeker        = (*Queue)(nil)
-	_ broker.Describer     = (*Queue)(nil)
+	_ broker.Broker    = (*Queue)(nil)
+	_ broker.Depther   = (*Queue)(nil)
+	_ broker.Redriver  = (*Queue)(nil)
+	_ broker.Peeker    = (*Queue)(nil)
+	_ broker.Describer = (*Queue)(nil)
 )
 
 // New returns the queue of that name in the database of db, a pool. The name has 1 to 255 bytes of

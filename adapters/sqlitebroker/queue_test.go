@@ -27,7 +27,7 @@ func TestOneCommit(t *testing.T) {
 		tx := f.begin()
 		var seen []*sqlitewriter.Txn
 		probe := func() error {
-			return f.store.Writer().Do(t.Context(), &sqlitewriter.Call{Wait: time.Minute, Apply: func(x *sqlitewriter.Txn) error {
+			return sqlitewriter.Of(f.store).Do(t.Context(), &sqlitewriter.Call{Wait: time.Minute, Apply: func(x *sqlitewriter.Txn) error {
 				seen = append(seen, x)
 				return nil
 			}})
