@@ -216,6 +216,10 @@ var layers = []layer{
 		why: "what the SDK's own client does with a redirect is known here, for the drivers and the store of AWS",
 	},
 	{
+		pkgs: "internal/dynamokit", others: []string{"github.com/aws/..."},
+		why: "what the store and the outbox in DynamoDB do alike to a table needs their client, which both bring",
+	},
+	{
 		pkgs: "internal/...", may: core, testOthers: []string{sqliteDriver},
 		why: "the core links these helpers, so they import no other module either",
 	},
