@@ -41,10 +41,10 @@ func (q *Queue) Depth(ctx context.Context) (broker.Depth, error) {
 	var waiting int64
 	var oldest pgtype.Timestamptz
 	p := newPipeline()
-	p.query(q.sql().depth, []any{q.name, int64(tablequeue.MaxCount)}, func(rows pgx.Rows) error {
+	p.Query(q.sql().depth, []any{q.name, int64(tablequeue.MaxCount)}, func(rows pgx.Rows) error {
 		return rows.Scan(&d.Visible, &waiting, &d.InFlight, &d.Delayed, &oldest)
 	})
-	if err := p.run(ctx, q.db); err != nil {
+	if err := p.Run(ctx, q.db); err != nil {
 		return broker.Depth{}, q.explain(ctx, call, err)
 	}
 	d.Visible = min(d.Visible+waiting, tablequeue.MaxCount)
@@ -75,7 +75,7 @@ func (q *Queue) Peek(ctx context.Context, n int) iter.Seq2[*broker.Message, erro
 		)
 		to := append([]any{&hidden, &due}, w.targets()...)
 		p := newPipeline()
-		p.query(q.sql().peek, []any{q.name, int64(n)}, func(rows pgx.Rows) error {
+		p.Query(q.sql().peek, []any{q.name, int64(n)}, func(rows pgx.Rows) error {
 			if err := rows.Scan(to...); err != nil {
 				return err
 			}
@@ -86,7 +86,7 @@ func (q *Queue) Peek(ctx context.Context, n int) iter.Seq2[*broker.Message, erro
 			ms = append(ms, m)
 			return nil
 		})
-		if err := p.run(ctx, q.db); err != nil {
+		if err := p.Run(ctx, q.db); err != nil {
 			yield(nil, q.explain(ctx, call, err))
 			return
 		}

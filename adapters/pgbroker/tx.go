@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/records"
 	"github.com/onceq/onceq/internal/tablequeue"
 	"github.com/onceq/onceq/internal/values"
@@ -141,9 +142,9 @@ func (q *Queue) explainTx(err error) error {
 		return fmt.Errorf("nothing was written: the transaction is over: %w", err)
 	case isBusy(err):
 		return fmt.Errorf("roll back, then try the transaction again: %w", err)
-	case sqlState(err) == failedTransaction:
+	case pgkit.State(err) == pgkit.FailedTransaction:
 		return fmt.Errorf("roll back; a statement before it has failed: %w", err)
-	case sqlState(err) == undefinedTable:
+	case pgkit.State(err) == pgkit.UndefinedTable:
 		return fmt.Errorf("roll back: %w: %w (is the transaction in the queue's database, with its search_path, and has Migrate been run on table %s?)",
 			broker.ErrNotFound, err, q.sql().name)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/records"
 	"github.com/onceq/onceq/internal/values"
 )
@@ -173,7 +174,7 @@ func completion(call string, job dedupe.Owned, lease *dedupe.Lease, result any) 
 	if err != nil {
 		return nil, fmt.Errorf("pgstore: %s: %w", call, err)
 	}
-	retain := micros(cmp.Or(max(0, job.Retain()), dedupe.DefaultRetention))
+	retain := pgkit.Micros(cmp.Or(max(0, job.Retain()), dedupe.DefaultRetention))
 	// One text, of which the arguments are parts: bytes in hexadecimal are the same in every
 	// encoding.
 	var b strings.Builder
@@ -291,15 +292,15 @@ type rawConn interface {
 
 // explainTx says what to do about an error within the user's transaction, or what was done.
 func (s *Store) explainTx(what string, err error) error {
-	switch sqlState(err) {
-	case serializationFailure:
+	switch pgkit.State(err) {
+	case pgkit.SerializationFailure:
 		return fmt.Errorf("pgstore: %s; under REPEATABLE READ and SERIALIZABLE it must be the first statement of the "+
 			"transaction, for the worker's renewals change the row that it completes: %w: %w", what, dedupe.ErrBusy, err)
-	case deadlockDetected, lockNotAvailable, queryCanceled:
+	case pgkit.DeadlockDetected, pgkit.LockNotAvailable, pgkit.QueryCanceled:
 		return fmt.Errorf("pgstore: %s, then try the transaction again: %w: %w", what, dedupe.ErrBusy, err)
-	case failedTransaction:
+	case pgkit.FailedTransaction:
 		return fmt.Errorf("pgstore: %s; a statement before it has failed: %w", what, err)
-	case undefinedTable:
+	case pgkit.UndefinedTable:
 		return fmt.Errorf("pgstore: %s: %w (is the transaction in the store's database, with its search_path, and has "+
 			"Migrate been run on table %s?)", what, err, s.sql().name)
 	}

@@ -21,7 +21,7 @@ var programs = []string{"examples/...", "cmd/...", "localstack/...", "internal/t
 // testSupport is code for tests that is not itself in _test.go files.
 var testSupport = []string{
 	"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/faulty", "internal/suite",
-	"internal/storetest", "internal/testserver/...", "sqsfake", "pubsubfake", "localstack/...", "internal/tests/...",
+	"internal/storetest", "internal/tablequeue/tabletest", "internal/pgkit/pgtest", "internal/testserver/...", "sqsfake", "pubsubfake", "localstack/...", "internal/tests/...",
 }
 
 // apart are modules whose packages keep no rule but the length of a file: they compare onceq
@@ -218,6 +218,14 @@ var layers = []layer{
 	{
 		pkgs: "internal/dynamokit", others: []string{"github.com/aws/..."},
 		why: "what the store and the outbox in DynamoDB do alike to a table needs their client, which both bring",
+	},
+	{
+		pkgs: "internal/pgkit", may: []string{"dedupe"}, others: []string{"github.com/jackc/pgx/v5/..."},
+		why: "what the store and the queue in PostgreSQL do alike needs their client, which both bring",
+	},
+	{
+		pkgs: "internal/pgkit/pgtest", may: []string{"dedupe"}, others: []string{"github.com/jackc/pgx/v5/..."},
+		why: "it makes roles, poolers and plans for the tests of the store and the queue in PostgreSQL",
 	},
 	{
 		pkgs: "internal/...", may: core, testOthers: []string{sqliteDriver},
