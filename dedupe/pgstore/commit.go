@@ -156,7 +156,7 @@ func (u *userTx) end(ctx context.Context) {
 		}
 		return
 	}
-	if conn := u.conn.Conn(); !conn.IsClosed() && !isIdle(conn) && !u.leave {
+	if conn := u.conn.Conn(); !conn.IsClosed() && !pgkit.IsIdle(conn) && !u.leave {
 		_ = u.Tx.Rollback(ctx)
 	}
 	u.conn.Release()
@@ -166,7 +166,7 @@ func (u *userTx) end(ctx context.Context) {
 // show for certain whether it came before something was sent or after.
 func (u *userTx) check(ctx context.Context) error {
 	conn := u.Tx.Conn()
-	if u.fault == nil && isIdle(conn) {
+	if u.fault == nil && pgkit.IsIdle(conn) {
 		u.fault = errOwnEnd
 	}
 	switch {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/pgkit/pgtest"
+	"github.com/onceq/onceq/internal/storetest"
 )
 
 // This file has the tests of a rollout: a table of version 1, workers of both versions, and
@@ -132,37 +132,11 @@ func TestMigrateAtWork(t *testing.T) {
 				SELECT 'old', %d || '-' || g, CASE g %% 50 WHEN 0 THEN 'failed' ELSE 'done' END, 1, gen_random_uuid(), 1, false, 'rerun', '', '', '', '', '', now(), now(), now(), now() + interval '1 day' FROM generate_series(1, 500) g`, n))
 		}
 	}
-	var done [keys]atomic.Int64
-	work := func(claim func(dedupe.ClaimRequest) (bool, error), settle func(dedupe.ClaimRequest, dedupe.Status) error) {
-		for round := range 3 {
-			for n := range keys {
-				q := request(fmt.Sprintf("job-%04d", n))
-				won, err := claim(q)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if !won {
-					continue
-				}
-				to := dedupe.Done
-				if (n+round)%3 == 0 && round < 2 {
-					to = dedupe.Released
-				}
-				if to == dedupe.Done {
-					done[n].Add(1)
-				}
-				if err := settle(q, to); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		}
-	}
+	done := make(storetest.Done, keys)
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
-			work(func(q dedupe.ClaimRequest) (bool, error) { return v1.claim(t, q) },
+			done.Work(t, request, func(q dedupe.ClaimRequest) (bool, error) { return v1.claim(t, q) },
 				func(q dedupe.ClaimRequest, to dedupe.Status) error { return v1.settle(t, q, to) })
 		})
 	}
@@ -179,7 +153,7 @@ func TestMigrateAtWork(t *testing.T) {
 			if i >= workers {
 				return
 			}
-			work(func(q dedupe.ClaimRequest) (bool, error) {
+			done.Work(t, request, func(q dedupe.ClaimRequest) (bool, error) {
 				cs, err := s.Claim(t.Context(), []dedupe.ClaimRequest{q})
 				if err == nil && errors.Is(cs[0].Err, dedupe.ErrBusy) {
 					return false, nil
@@ -197,11 +171,7 @@ func TestMigrateAtWork(t *testing.T) {
 	}
 	wg.Wait()
 	s := newStore(t, pool, "records")
-	for n := range done {
-		if k := done[n].Load(); k != 1 {
-			t.Errorf("job %d was done %d times", n, k)
-		}
-	}
+	done.WantOnce(t)
 	ready := pgtest.Scan[bool](t, pool, "SELECT indisvalid FROM pg_index WHERE indexrelid = 'records_attention'::regclass")
 	failed := 0
 	for _, err := range s.List(t.Context(), dedupe.Query{Status: dedupe.Failed}) {
