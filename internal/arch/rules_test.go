@@ -21,7 +21,7 @@ var programs = []string{"examples/...", "cmd/...", "adapters/gcppubsub/cmd/...",
 // testSupport is code for tests that is not itself in _test.go files.
 var testSupport = []string{
 	"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/faulty", "internal/suite",
-	"internal/storetest", "internal/testserver/...", "sqsfake", "adapters/gcppubsub/pubsubfake", "localstack/...", "internal/tests/...",
+	"internal/storetest", "internal/testserver/...", "internal/fakeserver/...", "sqsfake", "adapters/gcppubsub/pubsubfake", "localstack/...", "internal/tests/...",
 }
 
 // apart are modules whose packages keep no rule but the length of a file: they compare onceq
