@@ -131,7 +131,7 @@ func Main(m *testing.M, waiting int) {
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
 	if !given {
 		if err := flag.Set(parallel, strconv.Itoa(waiting)); err != nil {
-			panic(err)
+			panic(err) // invariant: go test has the flag, and it takes a number
 		}
 	}
 	m.Run()
