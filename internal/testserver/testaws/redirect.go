@@ -10,7 +10,7 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 )
 
-// NoRedirect checks that an answer that redirects costs one request and is an error. Else whoever
+// NoRedirect checks that an answer that redirects costs one request and is an error. Else who is
 // it names gets what is sent, and the session's token, and a proxy that redirects to itself gets a
 // storm of requests. calls makes the calls of a client of url, for each HTTP client that users have.
 func NoRedirect(t *testing.T, calls func(t *testing.T, url string, hc aws.HTTPClient) map[string]func() error) {
