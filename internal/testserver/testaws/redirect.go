@@ -10,9 +10,10 @@ import (
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 )
 
-// NoRedirect checks that an answer that redirects costs one request and is an error. Else who is
+// NoRedirect checks that an answer that redirects costs one request and is an error. Else whoever
 // it names gets what is sent, and the session's token, and a proxy that redirects to itself gets a
-// storm of requests. calls makes the calls of a client of url, for each HTTP client that users have.
+// storm of requests. calls makes the calls of a client of url, for each HTTP client that users
+// have.
 func NoRedirect(t *testing.T, calls func(t *testing.T, url string, hc aws.HTTPClient) map[string]func() error) {
 	for client, hc := range map[string]aws.HTTPClient{"the SDK's": awshttp.NewBuildableClient(), "http.Client": &http.Client{}} {
 		t.Run(client, func(t *testing.T) {
