@@ -64,16 +64,16 @@ func TestAlarm(t *testing.T) {
 		}
 		a.Set(0, int64(2*time.Second), ring)
 		a.Set(0, int64(3*time.Second), ring)
-		time.Sleep(5 * time.Second)
+		<-time.After(5 * time.Second)
 		synctest.Wait()
 		a.Set(int64(5*time.Second), int64(8*time.Second), ring)
 		a.Set(int64(5*time.Second), int64(7*time.Second), ring)
-		time.Sleep(5 * time.Second)
+		<-time.After(5 * time.Second)
 		synctest.Wait()
 		a.Set(int64(10*time.Second), int64(11*time.Second), ring)
 		a.Stop()
 		a.Stop()
-		time.Sleep(5 * time.Second)
+		<-time.After(5 * time.Second)
 		if want := []time.Duration{2 * time.Second, 7 * time.Second}; !slices.Equal(rang, want) {
 			t.Errorf("it rang at %v, want %v", rang, want)
 		}
