@@ -152,7 +152,7 @@ func (r *results) tell(speed, seed string, took time.Duration) string {
 	for i, p := range r.packages {
 		sum += p.seconds
 		if i < 8 {
-			longest = append(longest, fmt.Sprintf("%s %.0f", strings.TrimPrefix(strings.TrimPrefix(p.pkg, module), "/"), p.seconds))
+			longest = append(longest, fmt.Sprintf("%s %.0f", cmp.Or(strings.TrimPrefix(strings.TrimPrefix(p.pkg, module), "/"), "onceq"), p.seconds))
 		}
 	}
 	var b strings.Builder

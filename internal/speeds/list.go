@@ -15,29 +15,30 @@ const module = "github.com/onceq/onceq"
 
 // The reasons why make test plays a package without the race detector. make proof watches them all.
 const (
-	alone = "no code of the package starts a goroutine or a timer"
-	shown = "an example, or a tool: what it calls is watched where that is tested"
-	rents = "it tests programs that it starts, and they are not watched"
+	waits   = "its tests wait for a real server, which has its share of the processors"
+	starts  = "its tests are about processes that they start"
+	shows   = "it shows what is watched where that is tested"
+	oneRoad = "it has one goroutine"
 )
 
 // unraced are the packages that make test plays without the race detector, with the reason, by
 // their folders. A pattern that ends in /... takes what is below it. Their order is theirs in the
 // run: what takes longest begins first, so that none of it is left alone at the end.
 var unraced = []struct{ pattern, why string }{
-	{"internal/tests/chaos", rents},
-	{"dedupe/dynamostore", alone},
-	{"dedupe/pgstore", alone},
-	{"adapters/pgbroker", alone},
-	{"adapters/dynamooutbox", alone},
-	{"localstack/...", rents},
-	{"internal/tests/function", rents},
-	{"examples/...", shown},
-	{"cmd/...", shown},
-	{"internal/model", alone},
-	{"internal/arch", shown},
-	{"internal/api", shown},
-	{"internal/release", shown},
-	{"internal/mutants", shown},
+	{"dedupe/dynamostore", waits},
+	{"internal/tests/chaos", starts},
+	{"dedupe/pgstore", waits},
+	{"adapters/pgbroker", waits},
+	{"adapters/dynamooutbox", waits},
+	{"localstack/...", starts},
+	{"internal/tests/function", starts},
+	{"examples/...", shows},
+	{"cmd/...", shows},
+	{"internal/model", oneRoad},
+	{"internal/arch", oneRoad},
+	{"internal/api", oneRoad},
+	{"internal/release", starts},
+	{"internal/mutants", starts},
 }
 
 // first are the packages of the raced list that take longest, the longest first.
@@ -46,7 +47,6 @@ var first = []string{
 	"adapters/gocloudpubsub",
 	matrix,
 	"adapters/watermillonceq",
-	"internal/coretest/...",
 	".",
 }
 
