@@ -2,7 +2,6 @@ package awssqs_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"testing"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
 	"github.com/onceq/onceq/internal/proof"
+	"github.com/onceq/onceq/internal/testserver"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -63,19 +63,11 @@ func server(t testing.TB) *testaws.SQS {
 // TestMain lets more tests wait at a time than there are processors: in real time they wait for
 // timeouts.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
-	if !given {
-		if err := flag.Set(parallel, "64"); err != nil {
-			panic(err)
-		}
+	if err := testserver.Together(64); err != nil {
+		panic(err)
 	}
 	m.Run()
 }
-
-// parallel is go test's flag.
-const parallel = "test.parallel"
 
 // TestConformance checks the driver on the strict server, in virtual time, with both habits that
 // AWS has.
