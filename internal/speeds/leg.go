@@ -21,7 +21,6 @@ import (
 
 // A leg is one go test with its list of packages.
 type leg struct {
-	name  string
 	raced bool
 	env   string // one variable more
 	flags []string
@@ -63,11 +62,20 @@ func all(legs []leg, env, flags []string) (*results, error) {
 	for i := range legs {
 		l := &legs[i]
 		args := l.args(flags)
-		fmt.Println("+", strings.Join(append(strings.Fields(l.env), "go"), " "), strings.Join(args, " "))
+		fmt.Println(strings.TrimSpace("+ "+l.env), "go", strings.Join(args[:len(args)-len(l.pkgs)], " "), shortened(l.pkgs))
 		wg.Go(func() { errs[i] = r.run(args, append(slices.Clip(env), l.env), len(legs) > 1) })
 	}
 	wg.Wait()
 	return r, errors.Join(errs...)
+}
+
+// shortened is a list of packages as a line shows it.
+func shortened(pkgs []string) string {
+	const shown = 5
+	if len(pkgs) <= shown {
+		return strings.Join(pkgs, " ")
+	}
+	return fmt.Sprintf("%s (and %d more)", strings.Join(pkgs[:shown], " "), len(pkgs)-shown)
 }
 
 // run runs go test. together keeps what it writes back until the package has ended.

@@ -112,13 +112,13 @@ func plan(speed string, pkgs []string) ([]leg, error) {
 			return nil, err
 		}
 		if speed == "proof" {
-			return []leg{{raced: true, flags: append(shuffled, "-p=3"), pkgs: ordered(all, slices.Concat(patterns(), first))}}, nil
+			return []leg{{raced: true, flags: append(shuffled, "-p=3"), pkgs: ordered(all, slices.Concat([]string{matrix}, first[:2], patterns(), first))}}, nil
 		}
 		plain, raced := split(all)
 		return []leg{
 			// They wait for servers and leases, so they use two cores together with the others.
-			{name: "unraced", env: halfEnv + "=live", flags: append(shuffled, "-p=2"), pkgs: append([]string{"./" + matrix}, plain...)},
-			{name: "raced", raced: true, env: halfEnv + "=virtual", flags: append(shuffled, "-p=2"), pkgs: raced},
+			{env: halfEnv + "=live", flags: append(shuffled, "-p=2"), pkgs: append([]string{"./" + matrix}, plain...)},
+			{raced: true, env: halfEnv + "=virtual", flags: append(shuffled, "-p=2"), pkgs: raced},
 		}, nil
 	}
 	return nil, fmt.Errorf("no such speed: %q", speed)
