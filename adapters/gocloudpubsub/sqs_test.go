@@ -52,6 +52,7 @@ func TestConformanceSQSByGocloud(t *testing.T) {
 
 // TestConformanceSQSServer checks the Broker on LocalStack, in real time.
 func TestConformanceSQSServer(t *testing.T) {
+	gocloudtest.Only(t, "gocloudpubsub: the contract's suite on LocalStack")
 	s := testaws.NewSQS(t)
 	if s.Kind == "sqsfake" {
 		t.Skip("the other tests are run on sqsfake")
