@@ -10,7 +10,7 @@ QUEUE ?=
 # these packages alone; left alone, all of all modules that go.work names
 PKGS ?=
 TESTFLAGS ?=
-# make bench BENCH=Worker BENCHPKGS=. runs less; BENCHPKGS is every package that has a benchmark
+# make bench BENCH=Worker BENCHPKGS=./internal/coretest/life runs less; BENCHPKGS is every package that has a benchmark
 BENCH ?= .
 BENCHPKGS ?=
 BENCHFLAGS ?=
