@@ -18,9 +18,9 @@ import (
 
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
-	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
+	"github.com/onceq/onceq/internal/proof"
 	"github.com/onceq/onceq/internal/testserver/testpubsub"
 )
 
@@ -84,7 +84,7 @@ func inMemory(t testing.TB) *google {
 
 // TestConformancePubSubServer checks the Broker on Google's emulator.
 func TestConformancePubSubServer(t *testing.T) {
-	gocloudtest.Only(t, "gocloudpubsub: the contract's suite on Google's emulator")
+	proof.Only(t, "gocloudpubsub: the contract's suite on Google's emulator")
 	server := testpubsub.New(t)
 	if server.Kind != "emulator" {
 		t.Skip("the other tests are run on pubsubfake")

@@ -3,7 +3,6 @@ package watermillonceq_test
 import (
 	"context"
 	"flag"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -21,6 +20,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/adapters/watermillonceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/proof"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -73,10 +73,10 @@ func run(t *testing.T, f tests.Features, o watermillonceq.SubscriberOptions, p w
 // does.
 func short(t *testing.T) bool {
 	t.Helper()
-	if os.Getenv("ONCEQ_PROOF") == "1" {
+	if proof.Asked() {
 		return false
 	}
-	t.Log("left to make proof: watermillonceq: the long form of Watermill's suite on sqsfake")
+	proof.Leave(t, "watermillonceq: the long form of Watermill's suite on sqsfake")
 	return true
 }
 
