@@ -26,8 +26,8 @@ import (
 // DefaultWait is how long a delivery waits for another run of its key, where Options do not say.
 const DefaultWait = 15 * time.Second
 
-// Options say how messages are told apart, and how a handler runs. The zero value, and nil, mean the
-// defaults.
+// Options say how messages are told apart, and how a handler runs. The zero value, and nil, mean
+// the defaults.
 type Options struct {
 	// Key finds a message's idempotency key. An error is final, of class "no-key", and the handler
 	// does not run. Default: [KeyFromMetadata].

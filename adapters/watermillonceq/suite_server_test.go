@@ -31,7 +31,7 @@ func TestSuiteSQSServer(t *testing.T) {
 		return awssqs.New(client, s.Queue(t, topic, nil), &awssqs.Options{ReceiveGrace: -1})
 	}}
 	t.Run("suite", func(t *testing.T) { // its tests are parallel, and the queues are theirs until all have ended
-		// LocalStack goes on with a poll whose caller has gone, and what it brings is hidden for as long.
+		// LocalStack goes on with a poll whose caller has gone; what that brings is hidden so long.
 		o := watermillonceq.SubscriberOptions{Visibility: 10 * time.Second}
 		run(t, tests.Features{ForceShort: true}, o, watermillonceq.PublisherOptions{}, q.open)
 	})

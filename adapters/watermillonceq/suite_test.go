@@ -69,8 +69,8 @@ func run(t *testing.T, f tests.Features, o watermillonceq.SubscriberOptions, p w
 	}, nil)
 }
 
-// short reports whether the suite plays hundreds of messages instead of thousands. In memory it never
-// does.
+// short reports whether the suite plays hundreds of messages instead of thousands. In memory it
+// never does.
 func short(t *testing.T) bool {
 	t.Helper()
 	if proof.Asked() {
