@@ -65,7 +65,7 @@ var twoMeanings = map[string][]string{
 	"localstack":                    {"Client", "serve"},
 	"localstack/lambdaruntime":      {"signal"},
 	"onceqtest":                     {"At", "Kill"},
-	"sqsfake":                       {"dict", "end", "fault", "first", "handle", "number", "size", "take", "text"},
+	"sqsfake":                       {"dict", "end", "fault", "handle", "number", "size", "take", "text"},
 }
 
 // stdMethods are asked for by interfaces of the standard library, and of what our packages extend.
