@@ -47,7 +47,7 @@ var largestCycle = map[string]int{
 var twoMeanings = map[string][]string{
 	".":                             {"On", "check", "end", "join", "leave", "message"},
 	"adapters/awssqs":               {"failed", "read"},
-	"adapters/gcppubsub/pubsubfake": {"ack", "add", "append", "publish", "remove", "stop"},
+	"adapters/gcppubsub/pubsubfake": {"ack", "add", "publish", "remove"},
 	"adapters/membroker":            {"add", "complete", "expire", "push", "remove"},
 	"adapters/watermillonceq":       {"Subscribe", "SubscribeInitialize", "check", "withDefaults"},
 	"dedupe/dynamostore":            {"add", "explain", "now", "own", "text"},
@@ -61,7 +61,7 @@ var twoMeanings = map[string][]string{
 	"localstack":                    {"Client", "serve"},
 	"localstack/lambdaruntime":      {"signal"},
 	"onceqtest":                     {"At", "Kill"},
-	"sqsfake":                       {"begin", "dict", "end", "fault", "first", "handle", "number", "push", "remove", "size", "stop", "take", "text"},
+	"sqsfake":                       {"dict", "end", "fault", "first", "handle", "number", "size", "take", "text"},
 }
 
 // stdMethods are asked for by interfaces of the standard library, and of what our packages extend.
