@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/engine"
 )
 
@@ -223,8 +224,8 @@ func seatText(s string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(s, ""))
-	for len(s) > control.MaxName {
-		s = strings.ToValidUTF8(s[:control.MaxName], "")
+	for len(s) > controlstore.MaxName {
+		s = strings.ToValidUTF8(s[:controlstore.MaxName], "")
 	}
 	return s
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/retry"
 )
@@ -48,7 +49,7 @@ func unlike(own, other *control.Card) string {
 func (s *steward) unlikes(ctx context.Context) (map[string]string, error) {
 	call := engine.CallContext(ctx, s.p.c.CallTimeout)
 	defer call.Close()
-	seats, err := control.Seats(call, s.p.book.store, seatText(s.p.queueName))
+	seats, err := controlstore.Seats(call, s.p.book.store, seatText(s.p.queueName))
 	if err != nil {
 		return nil, err
 	}

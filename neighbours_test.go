@@ -10,12 +10,13 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // sitsBeside takes the seat of another worker of the rig's queue, with the settings of the rig's.
-func (r *rig) sitsBeside(owner string, change func(*control.Card)) *control.Seat {
+func (r *rig) sitsBeside(owner string, change func(*control.Card)) *controlstore.Seat {
 	r.Helper()
-	s, err := control.NewSeat(r.store.Store, control.SeatOptions{Queue: scope, Owner: owner, TTL: time.Hour})
+	s, err := controlstore.NewSeat(r.store.Store, controlstore.SeatOptions{Queue: scope, Owner: owner, TTL: time.Hour})
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // poisoned is a store in which one record makes each call fail after the others are committed.
@@ -72,7 +72,7 @@ type crossing struct {
 }
 
 func (p *crossing) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
-	if len(ks) != 1 || ks[0].Scope != control.ScopeControl || ks[0].Key != "rules" || !p.armed.Load() {
+	if len(ks) != 1 || ks[0].Scope != controlstore.ScopeControl || ks[0].Key != "rules" || !p.armed.Load() {
 		return p.store.Get(ctx, ks)
 	}
 	switch p.n.Add(1) {
@@ -115,11 +115,11 @@ func readsThatCross(t *testing.T) {
 			}
 			go func() { ended <- w.Run(ctx) }()
 		}
-		r.rules(func(rs *control.Rules) { rs.Rules = nil })
+		r.rules(func(rs *controlstore.Rules) { rs.Rules = nil })
 		pass(30 * time.Second)
 		p.armed.Store(true)
 		<-p.read
-		r.rules(func(rs *control.Rules) { rs.Rules = nil })
+		r.rules(func(rs *controlstore.Rules) { rs.Rules = nil })
 		close(p.changed)
 		pass(20 * time.Second)
 		if n := r.log.count(wentBack); n != 0 {

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // past is a store whose fences come in order, and that can go back in time.
@@ -88,7 +88,7 @@ func TestStoreWentBack(t *testing.T) {
 		if r.seen.started("paused") != 0 {
 			r.Error("a job ran beside a store that went back")
 		}
-		r.rules(func(rs *control.Rules) {
+		r.rules(func(rs *controlstore.Rules) {
 			if len(rs.Rules) != 1 || rs.Rules[0].Queue != scope {
 				r.Fatalf("the rules are %+v", rs.Rules)
 			}
@@ -108,10 +108,10 @@ func TestStoreWentBack(t *testing.T) {
 func TestRulesWentBack(t *testing.T) {
 	inPast(t, func(r *rig, p *past) {
 		for range 2 {
-			r.rules(func(rs *control.Rules) { rs.Rules = nil })
+			r.rules(func(rs *controlstore.Rules) { rs.Rules = nil })
 		}
 		pass(bound)
-		if _, err := r.store.Forget(r.Context(), []dedupe.Forgotten{{Key: dedupe.Key{Scope: control.ScopeControl, Key: "rules"}, Fence: r.fenceOfRules(), Force: true}}); err != nil {
+		if _, err := r.store.Forget(r.Context(), []dedupe.Forgotten{{Key: dedupe.Key{Scope: controlstore.ScopeControl, Key: "rules"}, Fence: r.fenceOfRules(), Force: true}}); err != nil {
 			r.Fatal(err)
 		}
 		pass(2 * bound)
@@ -126,7 +126,7 @@ func TestRulesWentBack(t *testing.T) {
 
 func (r *rig) fenceOfRules() uint64 {
 	r.Helper()
-	rs, err := r.store.Get(r.Context(), []dedupe.Key{{Scope: control.ScopeControl, Key: "rules"}})
+	rs, err := r.store.Get(r.Context(), []dedupe.Key{{Scope: controlstore.ScopeControl, Key: "rules"}})
 	if err != nil || rs[0] == nil {
 		r.Fatal(rs, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/internal/peak"
 	"github.com/onceq/onceq/onceqtest"
@@ -27,9 +28,9 @@ const bound = 15 * time.Second
 func steered(r *rig) { r.cfg.Control.Every, r.cfg.Queue = 10*time.Second, scope }
 
 // rules changes the rules as an operator does, whose store always answers.
-func (r *rig) rules(edit func(*control.Rules)) control.Rules {
+func (r *rig) rules(edit func(*controlstore.Rules)) controlstore.Rules {
 	r.Helper()
-	got, err := control.Change(r.Context(), r.store.Store, func(rs *control.Rules) error {
+	got, err := controlstore.Change(r.Context(), r.store.Store, func(rs *controlstore.Rules) error {
 		edit(rs)
 		return nil
 	})
@@ -44,7 +45,7 @@ func (r *rig) orders(d time.Duration, set func(*control.Rule)) string {
 	r.Helper()
 	rule := control.Rule{Do: control.Pause, Until: time.Now().Add(d), By: "ana", Reason: "SMTP migration"}
 	set(&rule)
-	got := r.rules(func(rs *control.Rules) { rs.Rules = append(rs.Rules, rule) })
+	got := r.rules(func(rs *controlstore.Rules) { rs.Rules = append(rs.Rules, rule) })
 	return got.Rules[len(got.Rules)-1].ID
 }
 
@@ -129,7 +130,7 @@ func TestQueuePausedByRule(t *testing.T) {
 			t.Error("Resume ended an operator's pause")
 		}
 		r.w.Pause()
-		r.rules(func(rs *control.Rules) { rs.Remove(id) })
+		r.rules(func(rs *controlstore.Rules) { rs.Remove(id) })
 		pass(bound + 5*time.Second)
 		if s := r.w.Stats(); starts.Load() != 1 || len(s.Paused) != 1 || s.Paused[0] != onceq.ReasonLocal {
 			t.Errorf("the operator ended the program's pause: %q", s.Paused)
@@ -275,7 +276,7 @@ func TestTypePausedByRule(t *testing.T) {
 						t.Errorf("delay %d is %v, want %v and an eighth more or less", i, d, want)
 					}
 				}
-				r.rules(func(rs *control.Rules) { rs.Remove(id) })
+				r.rules(func(rs *controlstore.Rules) { rs.Remove(id) })
 				pass(18 * time.Minute)
 				for _, e := range r.seen.of("c-1") {
 					if e.Outcome == onceq.OutcomeDone && e.Attempt != 1 {
@@ -326,7 +327,7 @@ func TestLimitedByRule(t *testing.T) {
 			if h := r.w.Health(); busy.Top() != 3 || h.Slots != 3 || h.State != onceq.StateRunning || !strings.Contains(fmt.Sprint(h.Reasons), "limited to 3 slots by rule "+id) {
 				t.Errorf("%d handlers at once, %+v", busy.Top(), h)
 			}
-			r.rules(func(rs *control.Rules) { rs.Remove(id) })
+			r.rules(func(rs *controlstore.Rules) { rs.Remove(id) })
 			pass(2 * time.Minute)
 			if busy.Top() < all || r.w.Stats().Slots != 10 {
 				t.Errorf("after the limit %d handlers run at once", busy.Top())
@@ -380,7 +381,7 @@ func TestRefusedToReadRules(t *testing.T) {
 func TestUnreadableRules(t *testing.T) {
 	h := func(context.Context, *onceq.Job) error { return nil }
 	bubble(t, h, func(r *rig) {
-		q := dedupe.ClaimRequest{Key: dedupe.Key{Scope: control.ScopeControl, Key: "rules"}, Token: dedupe.Token{1}, TTL: time.Hour}
+		q := dedupe.ClaimRequest{Key: dedupe.Key{Scope: controlstore.ScopeControl, Key: "rules"}, Token: dedupe.Token{1}, TTL: time.Hour}
 		if _, err := r.store.Store.Claim(r.Context(), []dedupe.ClaimRequest{q}); err != nil {
 			t.Fatal(err)
 		}
@@ -456,9 +457,9 @@ func TestSeatOfWorker(t *testing.T) {
 	}, steered, with(func(c *setup) { c.DrainTimeout, c.SettleTimeout = -1, 500*time.Millisecond }))
 }
 
-func (r *rig) seats() []control.Sitting {
+func (r *rig) seats() []controlstore.Sitting {
 	r.Helper()
-	s, err := control.Seats(r.Context(), r.store.Store, scope)
+	s, err := controlstore.Seats(r.Context(), r.store.Store, scope)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -470,7 +471,7 @@ func TestLostSeat(t *testing.T) {
 	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
 		r.start()
 		pass(time.Second)
-		k := dedupe.Key{Scope: control.ScopeWorker, Key: r.w.Health().Seat}
+		k := dedupe.Key{Scope: controlstore.ScopeWorker, Key: r.w.Health().Seat}
 		rec, err := r.store.Store.Get(r.Context(), []dedupe.Key{k})
 		if err != nil {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/peak"
 )
 
@@ -77,7 +78,7 @@ func TestLimitInsteadOfPause(t *testing.T) {
 				r.send(fmt.Sprint(i))
 			}
 			pass(64*time.Second - bound)
-			r.rules(func(rs *control.Rules) {
+			r.rules(func(rs *controlstore.Rules) {
 				rs.Remove(pause)
 				rs.Rules = append(rs.Rules, control.Rule{
 					Do: control.Limit, Slots: 2, Queue: scope, Until: time.Now().Add(time.Hour), By: "ana", Reason: "gently",

@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/peak"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -66,14 +67,14 @@ func TestBatchesObey(t *testing.T) {
 		}
 		id := r.orders(time.Hour, ofQueue)
 		want("queue", onceq.OutcomePaused)
-		r.rules(func(rs *control.Rules) { rs.Remove(id) })
+		r.rules(func(rs *controlstore.Rules) { rs.Remove(id) })
 		want("no rule any more", onceq.OutcomeDone)
 		id = r.orders(time.Hour, func(u *control.Rule) { u.Type = "charge" })
 		want("type", onceq.OutcomePaused)
 		r.refuse(errBoom)
 		want("unreadable", onceq.OutcomePaused)
 		r.mend()
-		r.rules(func(rs *control.Rules) { rs.Remove(id) })
+		r.rules(func(rs *controlstore.Rules) { rs.Remove(id) })
 		r.orders(time.Hour, func(u *control.Rule) { u.Do, u.Slots, u.Queue = control.Limit, 2, scope })
 		busy.Reset()
 		want("limit", onceq.OutcomeDone)
@@ -112,7 +113,7 @@ func TestDoObeys(t *testing.T) {
 				t.Errorf("%v: %+v", k, e)
 			}
 		}
-		r.rules(func(rs *control.Rules) { rs.Remove(id) })
+		r.rules(func(rs *controlstore.Rules) { rs.Remove(id) })
 		pass(10 * time.Second)
 		if err := do(dedupe.Key{Scope: "bank", Key: "b"}); err != nil {
 			t.Error(err)
@@ -211,7 +212,7 @@ func TestRunAgainAfterPause(t *testing.T) {
 	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
 		id := r.orders(time.Hour, ofQueue)
 		r.run(time.Minute)
-		r.rules(func(rs *control.Rules) { rs.Remove(id) })
+		r.rules(func(rs *controlstore.Rules) { rs.Remove(id) })
 		r.send("a")
 		began := time.Now()
 		r.start()
@@ -233,7 +234,7 @@ func TestRunAgainWithOneReasonLeft(t *testing.T) {
 		r.start()
 		r.w.Pause()
 		pass(bound)
-		r.rules(func(rs *control.Rules) { rs.Remove(id) }) // one reason ends, and the program's is left
+		r.rules(func(rs *controlstore.Rules) { rs.Remove(id) }) // one reason ends, and the program's is left
 		pass(2 * bound)
 		if err := r.stop(); err != nil {
 			t.Fatal(err)

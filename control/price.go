@@ -5,21 +5,8 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/internal/ahead"
+	"github.com/onceq/onceq/internal/backoff"
 )
-
-// longestBack is the longest time for which a worker gives back a message whose scope or type is
-// paused. It begins with a minute and doubles, so some receives come on top.
-const (
-	longestBack = 15 * time.Minute
-	firstBacks  = 4
-)
-
-// BackFor is for how long a worker gives a message back that has been received so often, while its
-// scope or type is paused and left is what is left of the rule: 1 min, doubled with each receive,
-// at most 15 min. The worker adds a random part.
-func BackFor(left time.Duration, receives int) time.Duration {
-	return max(0, min(left, time.Minute<<min(max(0, receives-1), 10), longestBack))
-}
 
 // Price is what a pause costs. There are two costs:
 //
@@ -48,7 +35,7 @@ type Price struct {
 
 // Receives is how often the pause has a message received, about.
 func (p Price) Receives() int {
-	return int((p.For+longestBack-1)/longestBack) + firstBacks
+	return backoff.Receives(p.For)
 }
 
 // Check refuses a pause that would lose jobs. There are two ways:

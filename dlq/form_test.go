@@ -117,9 +117,9 @@ func formLetters() (ls []formLetter) {
 				d.Scope, d.Key = m.record.Scope, m.record.Key
 				switch {
 				case m.m.MetaErr != nil:
-					d.Class = dlq.ClassBadMeta
+					d.Class = "bad-meta"
 				case fence == 0:
-					d.Class = dlq.ClassExpired
+					d.Class = "expired"
 				}
 				ls = append(ls, formLetter{fmt.Sprintf("%s, fence %d, fit %d", m.name, fence, f), letter.Make(m.m, m.k, d, f)})
 			}

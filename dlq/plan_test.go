@@ -100,7 +100,7 @@ func TestPlanFreezesTheSet(t *testing.T) {
 func TestPlanTellsWhatIsNotSent(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.dlq = open(t, r.dead, named)
-		r.put(letterOf("a", 1), letterOf("none", 0), letterOf("none 2", 0), letterOf("old", 0, class(dlq.ClassExpired)))
+		r.put(letterOf("a", 1), letterOf("none", 0), letterOf("none 2", 0), letterOf("old", 0, class("expired")))
 		p := r.plan(dlq.ReplayOptions{})
 		if len(p.Letters) != 1 || len(p.Skipped) != 2 || p.Seen != 4 {
 			t.Errorf("%+v", p)

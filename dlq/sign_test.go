@@ -199,9 +199,9 @@ func TestHiddenMetadata(t *testing.T) {
 			{"folded", letterOf("k", 7, func(o *broker.Outgoing) {
 				o.Meta.Dead.Attributes = map[string]string{dlq.UnreadableAttribute: hidden}
 			}), ""},
-			{"a class that a handler has chosen", letterOf("k", 7, class(dlq.ClassBadMeta), hides), ""},
+			{"a class that a handler has chosen", letterOf("k", 7, class("bad-meta"), hides), ""},
 			{"no metadata", letterOf("k", 7, noMeta, hides), "none"},
-			{"a letter that could not be read", letterOf("", 0, class(dlq.ClassBadMeta), hides), `{"v":1,"id":"z","t":"refund","k":"victims-key"}`},
+			{"a letter that could not be read", letterOf("", 0, class("bad-meta"), hides), `{"v":1,"id":"z","t":"refund","k":"victims-key"}`},
 		} {
 			pass(10 * time.Minute) // on FIFO one would be taken for the other
 			r.put(c.letter)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -16,7 +17,7 @@ func TestBuried(t *testing.T) {
 		sits := func(owner string, change func(*control.Card)) {
 			c := &control.Card{At: time.Now(), State: "running", Scope: "orders", Slots: 10, Busy: 1, Jobs: []control.CardJob{{Key: key.Key, At: time.Now()}}}
 			change(c)
-			if err := must(control.NewSeat(r.store, control.SeatOptions{Queue: "orders", Owner: owner})).Beat(r.Context(), c); err != nil {
+			if err := must(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: owner})).Beat(r.Context(), c); err != nil {
 				r.Fatal(err)
 			}
 		}

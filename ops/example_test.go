@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -45,7 +46,7 @@ func after(ctx context.Context) *ops.Ops {
 		}
 		sure(store.Settle(ctx, []dedupe.Settlement{end}))
 	}
-	seat := sure(control.NewSeat(store, control.SeatOptions{Queue: "orders", Owner: "w-1/1"}))
+	seat := sure(controlstore.NewSeat(store, controlstore.SeatOptions{Queue: "orders", Owner: "w-1/1"}))
 	card := control.Card{At: time.Now(), State: "running", Scope: "shop", Types: []string{"charge"}, Slots: 100, Busy: 80}
 	if err := seat.Beat(ctx, &card); err != nil {
 		log.Fatal(err)
@@ -73,9 +74,9 @@ func Example() {
 		fmt.Printf("%d × %s: %s\n", g.Count, g.Class, g.Error)
 	}
 
-	plan := sure(o.PlanReplay(ctx, ops.ReplaySpec{Queue: "orders", PerSecond: 1000, Reason: "the bank is back"}))
+	plan := sure(o.PlanReplay(ctx, ops.ReplaySpec{Queue: "orders", Reason: "the bank is back", ReplayOptions: dlq.ReplayOptions{PerSecond: 1000}}))
 	fmt.Printf("%d reopen their failure, %d are done already\n", plan.Reopen, plan.Done)
-	report, _, err := o.Replay(ctx, plan, nil)
+	report, _, err := o.Replay(ctx, plan)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func ExampleOps_Pause() {
 	q := sure(o.Overview(ctx, "orders"))[0]
 	fmt.Printf("paused by %s: %s\n", q.Paused.By, q.Paused.Reason)
 
-	ended := sure(o.Resume(ctx, "orders", "", "the bank is back", &ops.RuleOptions{Follow: -1}))
+	ended := sure(o.Resume(ctx, ops.ResumeSpec{Queue: "orders", Reason: "the bank is back"}, &ops.RuleOptions{Follow: -1}))
 	fmt.Println(len(ended.Rules), "rule ended")
 	// Output:
 	// 1 rule made, version 1

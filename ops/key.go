@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // This file owns the time line of a key: where its steps come from, and what is not known. Tools
@@ -305,7 +306,7 @@ func (l *TimeLine) acts(ctx context.Context, s dedupe.Store, t *target) {
 		days = days[len(days)-auditDays:]
 	}
 	for _, day := range days {
-		for e, err := range control.Acts(ctx, s, day, day.Add(24*time.Hour-time.Nanosecond)) {
+		for e, err := range controlstore.Acts(ctx, s, day, day.Add(24*time.Hour-time.Nanosecond)) {
 			if err != nil {
 				l.Gaps = append(l.Gaps, "the audit could not be read: "+err.Error())
 				return
@@ -359,7 +360,7 @@ func (l *TimeLine) actOn(e *AuditEntry, t *target) (Step, bool) {
 	if e.Object == l.Key.String() {
 		return step, true
 	}
-	if e.Act != ActReplay || l.Record == nil || e.Queue != t.known && e.Queue != t.Name {
+	if e.Act != string(dlq.ActReplay) || l.Record == nil || e.Queue != t.known && e.Queue != t.Name {
 		return step, false
 	}
 	if s := l.Record.Status; (s == dedupe.Failed || s == dedupe.Parked) && e.Began.After(l.Record.Finished) && e.Result["sent"] != "" {
@@ -376,9 +377,6 @@ func (l *TimeLine) actOn(e *AuditEntry, t *target) (Step, bool) {
 	}
 	return step, false
 }
-
-// ActReplay is what replays are called in the audit.
-const ActReplay = "replay"
 
 // replayReach is how long after a replay a claim that reopens a failure is taken to be its work.
 const replayReach = 15 * time.Minute

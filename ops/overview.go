@@ -8,6 +8,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // This file owns the overview: what a screen of all queues shows. Tools call Overview, which asks
@@ -318,7 +319,7 @@ func (o *Ops) Rules(ctx context.Context, queue string) ([]control.Rule, error) {
 }
 
 func (q *QueueState) rules(ctx context.Context, t *target) {
-	rules, err := control.Read(ctx, t.Store)
+	rules, err := controlstore.Read(ctx, t.Store)
 	if err != nil {
 		q.RulesErr = err
 		return

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -39,7 +40,7 @@ func (r *rig) seated(queues, workers, keys int) (o *ops.Ops, asks []*asked) {
 		asks = append(asks, queue, dead)
 		ts = append(ts, ops.Target{Name: name, Queue: queue, Dead: dead, Store: r.store})
 		for w := range workers {
-			seat := must(control.NewSeat(r.store, control.SeatOptions{Queue: name, Owner: fmt.Sprint("w-", w)}))
+			seat := must(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: name, Owner: fmt.Sprint("w-", w)}))
 			if err := seat.Beat(r.Context(), &control.Card{At: time.Now(), State: "running", Slots: 10, Busy: 3}); err != nil {
 				r.Fatal(err)
 			}

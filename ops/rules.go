@@ -13,10 +13,11 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // This file owns pauses and limits: what is refused, how they are written, and who follows them.
-// Tools call Pause, Limit and Resume, any number of them at once; control.Change sees to that none
+// Tools call Pause, Limit and Resume, any number of them at once; controlstore.Change sees to that none
 // is lost. Nothing is locked.
 
 // followEach is how often the cards are read while somebody waits for them.
@@ -180,7 +181,7 @@ func (o *Ops) makeRule(ctx context.Context, r control.Rule, ro *RuleOptions) (f 
 	}
 	f.Audit, err = o.act(ctx, s, entry, func(ctx context.Context) (map[string]string, error) {
 		var before map[string]bool
-		now, err := control.Change(ctx, s, func(rules *control.Rules) error {
+		now, err := controlstore.Change(ctx, s, func(rules *controlstore.Rules) error {
 			before = map[string]bool{}
 			for _, u := range rules.Rules {
 				before[u.ID] = true
@@ -221,14 +222,25 @@ func (o *Ops) sharing(s dedupe.Store) (ts []*target) {
 // ErrNoRule says that there is no such rule to end.
 var ErrNoRule = errors.New("ops: no such rule")
 
-// Resume ends rules of a queue: the one with the id, or, where the id is empty, each pause of this
-// queue. Pauses of all queues are not among these, unless the id names one. It waits as Pause does.
-func (o *Ops) Resume(ctx context.Context, queue, id, reason string, ro *RuleOptions) (f Followed, err error) {
+// ResumeSpec says which rules are ended.
+type ResumeSpec struct {
+	// Queue is a Target's name; empty = the rules of all queues, in the first one's store.
+	Queue string
+	// Rule is the rule's id. Where it is empty, each pause of this queue is ended; pauses of all
+	// queues are not among these.
+	Rule string
+	// Reason is why. Required.
+	Reason string
+}
+
+// Resume ends rules of a queue, and waits as Pause does.
+func (o *Ops) Resume(ctx context.Context, spec ResumeSpec, ro *RuleOptions) (f Followed, err error) {
 	began := time.Now()
+	id := spec.Rule
 	if ro == nil {
 		ro = &RuleOptions{}
 	}
-	t, err := o.ruled(queue)
+	t, err := o.ruled(spec.Queue)
 	if err != nil {
 		return f, err
 	}
@@ -242,7 +254,7 @@ func (o *Ops) Resume(ctx context.Context, queue, id, reason string, ro *RuleOpti
 		}
 		return r.Do == control.Pause && r.Queue == t.known
 	}
-	rules, err := control.Read(ctx, s)
+	rules, err := controlstore.Read(ctx, s)
 	if err != nil {
 		return f, err
 	}
@@ -253,10 +265,10 @@ func (o *Ops) Resume(ctx context.Context, queue, id, reason string, ro *RuleOpti
 		}
 		return f, fmt.Errorf("%w: %s is not paused%s", ErrNoRule, t.label(), t.others(rules.Rules, now))
 	}
-	entry := AuditEntry{Act: "resume", Reason: reason, Queue: t.known, Object: id}
+	entry := AuditEntry{Act: "resume", Reason: spec.Reason, Queue: t.known, Object: id}
 	f.Audit, err = o.act(ctx, s, entry, func(ctx context.Context) (map[string]string, error) {
 		var gone []control.Rule
-		after, err := control.Change(ctx, s, func(rules *control.Rules) error {
+		after, err := controlstore.Change(ctx, s, func(rules *controlstore.Rules) error {
 			gone = nil
 			rules.Rules = slices.DeleteFunc(rules.Rules, func(r control.Rule) bool {
 				if !ends(&r) {

@@ -10,6 +10,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // This file owns what is known of a queue's workers: who lives, who died, and who of the dead may
@@ -18,7 +19,23 @@ import (
 
 // Seat is a worker as its card shows it.
 type Seat struct {
-	control.Sitting
+	// Name is the key of the worker's place among those of its queue, such as "orders/3", and Number
+	// its number.
+	Name   string
+	Number int
+	// Owner names the worker.
+	Owner string
+	// Left says that the worker has left: it has drained.
+	Left bool
+	// Taken is when the worker took its place, and Seen when it wrote its card for the last time;
+	// both by the store's clock. Card.At is the same moment by the worker's.
+	Taken, Seen time.Time
+	// Until is when the worker counts as dead unless it is seen before, by the store's clock; zero
+	// where it has left.
+	Until time.Time
+	// Card is what the worker says of itself. nil where it has not written it yet, or where a later
+	// version has written what this one cannot read.
+	Card *control.Card
 	// State is what the card says, or "dead": the worker has not been seen for longer than its
 	// lease, and may have left jobs; or "left": it has drained, or others have its jobs. Empty
 	// where there is no card yet.
@@ -56,11 +73,11 @@ const seatedFor = 24 * time.Hour
 // Seated are the names of the queues whose workers were seen in the last day, as the workers have
 // them (ProcessorConfig.Queue), each once and in order. So a queue is found that no Target names.
 // It lists the seats in each of the targets' stores. A store that bills what it reads answers a
-// *[ScanError], unless it is [Indexed] for them.
+// *[ScanError], unless it is [dedupe.Indexed] for them.
 func (o *Ops) Seated(ctx context.Context) ([]string, error) {
 	var names []string
 	for _, s := range o.stores() {
-		q := dedupe.Query{Scope: control.ScopeWorker}
+		q := dedupe.Query{Scope: controlstore.ScopeWorker}
 		if err := billed(ctx, s, &q); err != nil {
 			return nil, err
 		}
@@ -81,7 +98,7 @@ func (o *Ops) Seated(ctx context.Context) ([]string, error) {
 
 // billed is the price of a list where the store bills it, and no index answers.
 func billed(ctx context.Context, s dedupe.Store, q *dedupe.Query) error {
-	if _, bills := broker.As[Sized](s); !bills {
+	if _, bills := broker.As[dedupe.Sized](s); !bills {
 		return nil // the scope is the beginning of the primary key
 	}
 	return priced(ctx, s, q)
@@ -92,7 +109,7 @@ func (t *target) seats(ctx context.Context) ([]Seat, error) {
 	if err != nil {
 		return nil, err
 	}
-	sat, err := control.Seats(ctx, s, t.known)
+	sat, err := controlstore.Seats(ctx, s, t.known)
 	if err != nil || len(sat) == 0 {
 		return nil, err
 	}
@@ -170,10 +187,14 @@ func jobKeys(x *Seat) (ks []dedupe.Key) {
 	return ks
 }
 
-func seatsOf(sat []control.Sitting, now time.Time) []Seat {
+func seatsOf(sat []controlstore.Sitting, now time.Time) []Seat {
 	seats := make([]Seat, len(sat))
 	for i := range sat {
-		x := Seat{Sitting: sat[i], Ago: max(0, now.Sub(sat[i].Seen))}
+		s := &sat[i]
+		x := Seat{
+			Name: s.Name, Number: s.Number, Owner: s.Owner, Left: s.Left, Taken: s.Taken, Seen: s.Seen, Until: s.Until, Card: s.Card,
+			Ago: max(0, now.Sub(s.Seen)),
+		}
 		if c := x.Card; c != nil {
 			skew := c.At.Sub(x.Seen)
 			x.Skew, x.State = &skew, c.State
@@ -181,7 +202,7 @@ func seatsOf(sat []control.Sitting, now time.Time) []Seat {
 		switch {
 		case x.Left:
 			x.State = StateLeft
-		case x.Dead(now):
+		case s.Dead(now):
 			x.State = StateDead
 		}
 		seats[i] = x

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/storetest"
 )
 
@@ -39,7 +40,7 @@ func TestBeatCost(t *testing.T) {
 		return a
 	})
 	const owner = "ip-10-0-131-77.eu-central-1.compute.internal/28411"
-	seat, err := control.NewSeat(s, control.SeatOptions{Queue: "orders-eu-central-1-production", Owner: owner})
+	seat, err := controlstore.NewSeat(s, controlstore.SeatOptions{Queue: "orders-eu-central-1-production", Owner: owner})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func TestBeatCost(t *testing.T) {
 		if err := seat.Beat(t.Context(), card); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := control.Read(t.Context(), s); err != nil {
+		if _, err := controlstore.Read(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,7 +1,6 @@
-package control_test
+package controlstore_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 func entry(reason string) control.Entry {
@@ -20,7 +20,7 @@ func entry(reason string) control.Entry {
 
 func acts(t *testing.T, s dedupe.Store, from, to time.Time) (all []control.Entry) {
 	t.Helper()
-	for e, err := range control.Acts(t.Context(), s, from, to) {
+	for e, err := range controlstore.Acts(t.Context(), s, from, to) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func TestAudit(t *testing.T) {
 		s, begin := newStore(t), time.Now()
 		for day := range 3 {
 			for n := range 20 {
-				a, err := control.Begin(t.Context(), s, entry(fmt.Sprintf("%d/%d", day, n)))
+				a, err := controlstore.Begin(t.Context(), s, entry(fmt.Sprintf("%d/%d", day, n)))
 				if want := fmt.Sprintf("2000-01-0%d/%d", day+1, n); err != nil || a.ID() != want {
 					t.Fatalf("%v, %v; want %s", a, err, want)
 				}
@@ -72,10 +72,10 @@ func TestAudit(t *testing.T) {
 		if got := acts(t, s, begin.Add(24*time.Hour), begin.Add(24*time.Hour+5*time.Second)); len(got) != 6 {
 			t.Errorf("within five seconds there are %d acts of 6", len(got))
 		}
-		if e, err := control.ReadAct(t.Context(), s, "2000-01-02/3"); err != nil || e == nil || e.Reason != "1/3" {
+		if e, err := controlstore.ReadAct(t.Context(), s, "2000-01-02/3"); err != nil || e == nil || e.Reason != "1/3" {
 			t.Errorf("%+v, %v", e, err)
 		}
-		if e, err := control.ReadAct(t.Context(), s, "2000-01-02/99"); err != nil || e != nil {
+		if e, err := controlstore.ReadAct(t.Context(), s, "2000-01-02/99"); err != nil || e != nil {
 			t.Errorf("%+v, %v", e, err)
 		}
 		<-time.After(395 * 24 * time.Hour)
@@ -93,7 +93,7 @@ func TestActsAtOnce(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 50 {
 			wg.Go(func() {
-				a, err := control.Begin(t.Context(), s, entry(fmt.Sprint(i)))
+				a, err := controlstore.Begin(t.Context(), s, entry(fmt.Sprint(i)))
 				if err == nil {
 					err = a.End(t.Context(), nil, nil)
 				}
@@ -122,7 +122,7 @@ func TestLostAudit(t *testing.T) {
 				s := tap(newStore(t))
 				most := 3
 				s.cut = func(o string, n int) (bool, bool) { return o == op && n <= most, applied }
-				a, err := control.Begin(t.Context(), s, entry("x"))
+				a, err := controlstore.Begin(t.Context(), s, entry("x"))
 				if err != nil {
 					t.Fatal(op, err)
 				}
@@ -134,7 +134,7 @@ func TestLostAudit(t *testing.T) {
 				}
 				s.reset()
 				most = 1 << 30
-				a, err = control.Begin(t.Context(), s, entry("x"))
+				a, err = controlstore.Begin(t.Context(), s, entry("x"))
 				if (err != nil) != (op != "settle") {
 					t.Fatal(op, err)
 				}
@@ -163,168 +163,20 @@ func TestRefusedActs(t *testing.T) {
 	} {
 		e := entry("x")
 		change(&e)
-		if _, err := control.Begin(t.Context(), newStore(t), e); !errors.Is(err, control.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if _, err := controlstore.Begin(t.Context(), newStore(t), e); !errors.Is(err, control.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
 	// What came of an act is always written, cut where it is too long.
 	s := newStore(t)
-	a, err := control.Begin(t.Context(), s, entry("x"))
+	a, err := controlstore.Begin(t.Context(), s, entry("x"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := a.End(t.Context(), map[string]string{"x": strings.Repeat("x", 1<<20)}, nil); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := control.ReadAct(t.Context(), s, a.ID()); err != nil || e.Ended.IsZero() || e.Result["cut"] == "" {
+	if e, err := controlstore.ReadAct(t.Context(), s, a.ID()); err != nil || e.Ended.IsZero() || e.Result["cut"] == "" {
 		t.Errorf("%+v, %v", e, err)
-	}
-}
-
-func TestOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newStore(t)
-		var wg sync.WaitGroup
-		var mu sync.Mutex
-		runs, told := 0, 0
-		for range 20 {
-			wg.Go(func() {
-				ran, err := control.Once(t.Context(), s, "report/2026-11-22", 0, func(ctx context.Context) error {
-					runs++
-					<-time.After(10 * time.Minute) // many times the lease
-					return ctx.Err()
-				})
-				mu.Lock()
-				defer mu.Unlock()
-				if ran {
-					told++
-				}
-				if err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		wg.Wait()
-		if runs != 1 || told != 1 {
-			t.Errorf("it ran %d times, and %d were told so", runs, told)
-		}
-	})
-}
-
-// TestOnceFails: what failed may be run by another; a claim that is lost ends the context; a panic
-// leaves no goroutine behind.
-func TestOnceFails(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := tap(newStore(t))
-		mine := errors.New("no")
-		if ran, err := control.Once(t.Context(), s, "a", 0, func(context.Context) error { return mine }); !ran || !errors.Is(err, mine) {
-			t.Error(ran, err)
-		}
-		if ran, err := control.Once(t.Context(), s, "a", 0, func(context.Context) error { return nil }); !ran || err != nil {
-			t.Error(ran, err)
-		}
-		if ran, err := control.Once(t.Context(), s, "a", 0, func(context.Context) error { return nil }); ran || err != nil {
-			t.Error(ran, err)
-		}
-		s.cut = func(op string, _ int) (bool, bool) { return op == "renew", false }
-		begin := time.Now()
-		if ran, err := control.Once(t.Context(), s, "b", 0, func(ctx context.Context) error {
-			<-ctx.Done()
-			return context.Cause(ctx)
-		}); !ran || !errors.Is(err, dedupe.ErrLeaseLost) || time.Since(begin) > 30*time.Second {
-			t.Error(ran, err, time.Since(begin))
-		}
-		func() {
-			defer func() { _ = recover() }()
-			_, _ = control.Once(t.Context(), s, "c", 0, func(context.Context) error { panic("x") })
-		}()
-	})
-}
-
-// TestAlone: while one acts another is told. Afterwards it is free, also after an error, and half a
-// minute after the one has died. A claim that is lost does not end the act.
-func TestAlone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := tap(newStore(t))
-		fine := func(context.Context) error { return nil }
-		mine := errors.New("no")
-		err := control.Alone(t.Context(), s, "letters/a", func(context.Context) error {
-			for range 3 {
-				<-time.After(time.Minute) // longer than the lease
-				h, held := errors.AsType[*control.HeldError](control.Alone(t.Context(), s, "letters/a", fine))
-				if !held || h.Name != "letters/a" || h.Left <= 0 || h.Left > 30*time.Second {
-					t.Error(h)
-				}
-			}
-			if err := control.Alone(t.Context(), s, "letters/b", fine); err != nil {
-				t.Error(err)
-			}
-			return mine
-		})
-		if !errors.Is(err, mine) {
-			t.Error(err)
-		}
-		ctx, cancel := context.WithCancel(t.Context())
-		if err := control.Alone(ctx, s, "letters/a", func(context.Context) error { cancel(); return nil }); err != nil {
-			t.Error("after an error it is not free:", err)
-		}
-		s.cut = func(op string, _ int) (bool, bool) { return op == "renew" || op == "settle", false }
-		if err := control.Alone(t.Context(), s, "letters/a", func(ctx context.Context) error {
-			<-time.After(25 * time.Second)
-			return ctx.Err()
-		}); err != nil {
-			t.Error("after an interrupt it is not free:", err)
-		}
-		s.cut = nil
-		if err := control.Alone(t.Context(), s, "letters/a", fine); !errors.As(err, new(*control.HeldError)) {
-			t.Error(err)
-		}
-		<-time.After(30 * time.Second)
-		if err := control.Alone(t.Context(), s, "letters/a", fine); err != nil {
-			t.Error("its holder is dead, and it is not free:", err)
-		}
-	})
-}
-
-// deafStore has a Renew that ignores its context, or panics.
-type deafStore struct {
-	dedupe.Store
-	panics bool
-	free   chan struct{}
-}
-
-func (s *deafStore) Renew(context.Context, []dedupe.Renewal) ([]dedupe.Renewed, error) {
-	if s.panics {
-		panic("no such table")
-	}
-	<-s.free
-	return nil, errors.New("too late")
-}
-
-// TestDeafRenew: a store that does not come back from Renew keeps neither Once nor Alone from
-// returning when f has ended, nor a claim that is lost from ending f's context.
-func TestDeafRenew(t *testing.T) {
-	for _, panics := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			s := &deafStore{newStore(t), panics, make(chan struct{})}
-			begin := time.Now()
-			err := control.Alone(t.Context(), s, "a", func(context.Context) error {
-				<-time.After(12 * time.Second)
-				return nil
-			})
-			if took := time.Since(begin); err != nil || took > 13*time.Second {
-				t.Errorf("Alone returned after %v: %v", took, err)
-			}
-			begin = time.Now()
-			_, err = control.Once(t.Context(), s, "b", 0, func(ctx context.Context) error {
-				<-ctx.Done()
-				return context.Cause(ctx)
-			})
-			if took := time.Since(begin); !errors.Is(err, dedupe.ErrLeaseLost) || took > 30*time.Second {
-				t.Errorf("Once returned after %v: %v", took, err)
-			}
-			close(s.free)
-			synctest.Wait()
-		})
 	}
 }

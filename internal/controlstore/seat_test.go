@@ -1,4 +1,4 @@
-package control_test
+package controlstore_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/storetest"
 )
@@ -41,7 +42,7 @@ func (f *fleet) start(n int, d time.Duration) {
 }
 
 func (f *fleet) work(ctx context.Context, owner string, after time.Duration) {
-	seat, err := control.NewSeat(f.store, control.SeatOptions{Queue: "orders", Owner: owner})
+	seat, err := controlstore.NewSeat(f.store, controlstore.SeatOptions{Queue: "orders", Owner: owner})
 	if err != nil {
 		f.t.Error(err)
 		return
@@ -83,7 +84,7 @@ func (f *fleet) stop() {
 // seen counts the workers that live, are dead and have left, each once.
 func (f *fleet) seen() (live, dead, left int) {
 	f.t.Helper()
-	seats, err := control.Seats(f.t.Context(), f.store, "orders")
+	seats, err := controlstore.Seats(f.t.Context(), f.store, "orders")
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -196,7 +197,7 @@ func TestDeadSeats(t *testing.T) {
 		<-time.After(6 * time.Minute)
 		f.start(1, 0)
 		synctest.Wait()
-		seats, err := control.Seats(t.Context(), f.store, "orders")
+		seats, err := controlstore.Seats(t.Context(), f.store, "orders")
 		if err != nil || len(seats) == 0 || seats[0].Number > 9 || seats[0].Dead(time.Now()) {
 			t.Fatalf("after eleven minutes the first seats are %+v, %v", seats[:1], err)
 		}
@@ -207,7 +208,7 @@ func TestDeadSeats(t *testing.T) {
 		f.start(1, 0)
 		synctest.Wait()
 		n := 0
-		for r, err := range f.store.List(t.Context(), dedupe.Query{Scope: control.ScopeWorker}) {
+		for r, err := range f.store.List(t.Context(), dedupe.Query{Scope: controlstore.ScopeWorker}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -225,7 +226,7 @@ func TestDeadSeats(t *testing.T) {
 func TestSeatLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
-		seat, err := control.NewSeat(s, control.SeatOptions{Queue: "a/b", Owner: "w"})
+		seat, err := controlstore.NewSeat(s, controlstore.SeatOptions{Queue: "a/b", Owner: "w"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -233,14 +234,14 @@ func TestSeatLost(t *testing.T) {
 		if err := seat.Beat(t.Context(), card); err != nil || !strings.HasPrefix(seat.Name(), "a/b/") {
 			t.Fatalf("%q, %v", seat.Name(), err)
 		}
-		rs, err := s.Get(t.Context(), []dedupe.Key{{Scope: control.ScopeWorker, Key: seat.Name()}})
+		rs, err := s.Get(t.Context(), []dedupe.Key{{Scope: controlstore.ScopeWorker, Key: seat.Name()}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Forget(t.Context(), []dedupe.Forgotten{{Key: rs[0].Key, Fence: rs[0].Fence, Force: true}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := seat.Beat(t.Context(), card); !errors.Is(err, control.ErrSeatLost) || seat.Name() != "" {
+		if err := seat.Beat(t.Context(), card); !errors.Is(err, controlstore.ErrSeatLost) || seat.Name() != "" {
 			t.Errorf("%q, %v", seat.Name(), err)
 		}
 		if err := seat.Beat(t.Context(), card); err != nil || seat.Name() == "" {
@@ -260,7 +261,7 @@ func TestSeatLost(t *testing.T) {
 func TestFrozenWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{t: t, store: newStore(t)}
-		seat, _ := control.NewSeat(f.store, control.SeatOptions{Queue: "orders", Owner: "frozen"})
+		seat, _ := controlstore.NewSeat(f.store, controlstore.SeatOptions{Queue: "orders", Owner: "frozen"})
 		if err := seat.Beat(t.Context(), &control.Card{Host: "frozen", At: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
@@ -284,7 +285,7 @@ func TestLostSeatAnswers(t *testing.T) {
 		s := tap(newStore(t))
 		f := &fleet{t: t, store: s}
 		s.cut = func(op string, n int) (bool, bool) { return op == "claim" && n <= 20, true }
-		seat, _ := control.NewSeat(s, control.SeatOptions{Queue: "orders", Owner: "w"})
+		seat, _ := controlstore.NewSeat(s, controlstore.SeatOptions{Queue: "orders", Owner: "w"})
 		for n := 1; ; n++ {
 			err := seat.Beat(t.Context(), &control.Card{Host: "w", At: time.Now()})
 			if err == nil {
@@ -301,18 +302,18 @@ func TestLostSeatAnswers(t *testing.T) {
 }
 
 func TestBadSeats(t *testing.T) {
-	for want, o := range map[string]control.SeatOptions{
+	for want, o := range map[string]controlstore.SeatOptions{
 		"SeatOptions.Queue: is required":                              {Owner: "w"},
 		"SeatOptions.Owner: is required":                              {Queue: "q"},
 		"SeatOptions.Queue: has 256 bytes, the limit is 255":          {Queue: strings.Repeat("q", 256), Owner: "w"},
 		"SeatOptions.TTL: 30ns is below 1s; is its unit missing?":     {Queue: "q", Owner: "w", TTL: 30},
 		`SeatOptions.Owner: "a\n" is not UTF-8, or holds a control c`: {Queue: "q", Owner: "a\n"},
 	} {
-		if _, err := control.NewSeat(newStore(t), o); !errors.Is(err, control.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if _, err := controlstore.NewSeat(newStore(t), o); !errors.Is(err, control.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	if _, err := control.Seats(t.Context(), newStore(t), ""); !errors.Is(err, control.ErrInvalid) {
+	if _, err := controlstore.Seats(t.Context(), newStore(t), ""); !errors.Is(err, control.ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -321,7 +322,7 @@ func TestBadSeats(t *testing.T) {
 func occupy(t *testing.T, s dedupe.Store, n int) {
 	t.Helper()
 	storetest.Claim(t, s, dedupe.ClaimRequest{
-		Key: dedupe.Key{Scope: control.ScopeWorker, Key: fmt.Sprint("orders/", n)}, Token: storetest.Token(), TTL: time.Minute,
+		Key: dedupe.Key{Scope: controlstore.ScopeWorker, Key: fmt.Sprint("orders/", n)}, Token: storetest.Token(), TTL: time.Minute,
 		Owner: fmt.Sprint("other-", n), MessageID: fmt.Sprint("id-", n),
 	})
 }
@@ -333,7 +334,7 @@ func TestGaps(t *testing.T) {
 		for _, n := range []int{63, 128, 256, 400, 580} {
 			occupy(t, s, n)
 		}
-		seats, err := control.Seats(t.Context(), s, "orders")
+		seats, err := controlstore.Seats(t.Context(), s, "orders")
 		var got []int
 		for _, o := range seats {
 			got = append(got, o.Number)
@@ -348,7 +349,7 @@ func TestGaps(t *testing.T) {
 func TestOldCard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
-		seat, _ := control.NewSeat(s, control.SeatOptions{Queue: "orders", Owner: "w"})
+		seat, _ := controlstore.NewSeat(s, controlstore.SeatOptions{Queue: "orders", Owner: "w"})
 		if err := seat.Beat(t.Context(), &control.Card{At: time.Now(), State: "running"}); err != nil {
 			t.Fatal(err)
 		}
@@ -360,7 +361,7 @@ func TestOldCard(t *testing.T) {
 			t.Fatal(err)
 		}
 		occupy(t, s, n)
-		if seats, err := control.Seats(t.Context(), s, "orders"); err != nil || len(seats) != 1 || seats[0].Card != nil || seats[0].Owner == "w" {
+		if seats, err := controlstore.Seats(t.Context(), s, "orders"); err != nil || len(seats) != 1 || seats[0].Card != nil || seats[0].Owner == "w" {
 			t.Errorf("the seats are %+v, %v", seats, err)
 		}
 	})
@@ -383,7 +384,7 @@ func TestCrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 30 {
 			s := newStore(t)
-			seat, _ := control.NewSeat(crowd{s}, control.SeatOptions{Queue: "orders", Owner: "w"})
+			seat, _ := controlstore.NewSeat(crowd{s}, controlstore.SeatOptions{Queue: "orders", Owner: "w"})
 			if err := seat.Beat(t.Context(), &control.Card{At: time.Now()}); err != nil {
 				t.Fatal(err)
 			}

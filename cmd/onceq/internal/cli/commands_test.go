@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/cmd/onceq/internal/out"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -32,7 +33,7 @@ func (r *rig) follower(owner string) {
 				return
 			case <-tick.C:
 			}
-			rules, err := control.Read(ctx, r.store)
+			rules, err := controlstore.Read(ctx, r.store)
 			if err != nil {
 				continue
 			}
@@ -219,7 +220,7 @@ func TestJobs(t *testing.T) {
 	c := r.claim(charge("S-1"), 50*time.Millisecond, dedupe.Rerun)
 	r.lapsed(charge("S-1"))
 	// The seat lives longer than a command takes on a busy machine, and is then waited for.
-	s, err := control.NewSeat(r.store, control.SeatOptions{Queue: "orders", Owner: "w-9/1", TTL: 5 * time.Second})
+	s, err := controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: "w-9/1", TTL: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // completed is what a shell is offered after the words; the last one is being typed.
@@ -37,7 +38,7 @@ func follows(c *control.Card) { c.Rules = everyRule }
 // at takes a seat at another queue.
 func (r *rig) at(queue, owner string, types ...string) {
 	r.Helper()
-	s, err := control.NewSeat(r.store, control.SeatOptions{Queue: queue, Owner: owner})
+	s, err := controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: queue, Owner: owner})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -135,7 +136,7 @@ func TestOnlyCardsNameIt(t *testing.T) {
 	pause := []string{"--yes", "queue", "pause", "mails", "--for", "1h", "--reason", "x"}
 	r.run(append(pause, "--type", "welcome")...).want(5, "only the workers' cards name mails", "--force")
 	r.run(pause...).want(0, "mails paused until", "all 1 workers follow")
-	if rules, err := control.Read(t.Context(), r.store); err != nil || len(rules.Rules) != 1 || rules.Rules[0].Queue != "mails" {
+	if rules, err := controlstore.Read(t.Context(), r.store); err != nil || len(rules.Rules) != 1 || rules.Rules[0].Queue != "mails" {
 		t.Errorf("%+v %v", rules, err)
 	}
 	r.run("--yes", "queue", "resume", "mails", "--reason", "x").want(0, "1 rule ended")

@@ -282,7 +282,7 @@ func (a *app) letterShowCommand() *cobra.Command {
 			}
 			defer w.close()
 			name := w.Names()[0]
-			found, failed := w.Letter(ctx, name, args[1])
+			found, failed := w.Letter(ctx, ops.LetterQuery{Queue: name, Job: args[1]})
 			if failed != nil && len(found) == 0 {
 				return lettersFailed(failed)
 			}

@@ -180,7 +180,10 @@ func (a *app) replaySpec(o *replaying) (ops.ReplaySpec, error) {
 		return ops.ReplaySpec{}, err
 	}
 	s := ops.ReplaySpec{
-		Filter: filter, Canary: o.canary, Ramp: o.ramp, CanaryWait: o.canaryWait, CanaryAny: o.canaryAny, Vouch: o.vouch, Expired: o.expired, Unproven: o.unproven, Beside: o.both,
+		ReplayOptions: dlq.ReplayOptions{
+			Filter: filter, Canary: o.canary, Ramp: o.ramp, CanaryWait: o.canaryWait, CanaryAny: o.canaryAny, Vouch: o.vouch, Expired: o.expired, Unproven: o.unproven,
+		},
+		Beside: o.both,
 	}
 	if o.rate != "" {
 		if s.PerSecond, err = parseRate(o.rate); err != nil {
@@ -440,13 +443,14 @@ func (a *app) send(ctx context.Context, w *world, p *ops.Plan) error {
 		a.say("%s", batchLine(&b))
 	}
 	began, sent := time.Now(), 0
-	rep, audit, err := w.Replay(ctx, p, func(s dlq.Step) {
+	p.Spec.Each = func(s dlq.Step) {
 		if s.Fate == dlq.Replayed {
 			if sent++; sent%10 == 0 {
 				a.progress(fmt.Sprintf("%s of %s sent", out.Int(sent), out.Int(total)))
 			}
 		}
-	})
+	}
+	rep, audit, err := w.Replay(ctx, p)
 	a.progress("")
 	if audit == "" && err != nil && rep.Seen == 0 {
 		return canariesFailed(err) // nothing was begun

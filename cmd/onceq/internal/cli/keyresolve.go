@@ -333,7 +333,7 @@ func (a *app) resolveAll(ctx context.Context, w *world, all []*resolution, to de
 			continue
 		}
 		var err error
-		if r.audit, err = w.Resolve(ctx, "", r.Key, r.Fence, to, result, reason); err != nil {
+		if r.audit, err = w.Resolve(ctx, ops.ResolveSpec{Key: r.Key, Fence: r.Fence, To: to, Result: result, Reason: reason}); err != nil {
 			r.left = err.Error()
 			if first == nil {
 				first = usable(err)
@@ -378,7 +378,7 @@ func (a *app) resolveLetters(ctx context.Context, w *world, all []*resolution, t
 		return nil
 	}
 	plan.Spec.Reason = reason
-	rep, _, err := w.Replay(ctx, plan, func(s dlq.Step) {
+	plan.Spec.Each = func(s dlq.Step) {
 		for i := range plan.Letters {
 			if r := at[i]; r != nil && s.Entry.Message != nil && plan.Letters[i].MessageID == s.Entry.Message.ID {
 				switch s.Fate {
@@ -389,7 +389,8 @@ func (a *app) resolveLetters(ctx context.Context, w *world, all []*resolution, t
 				}
 			}
 		}
-	})
+	}
+	rep, _, err := w.Replay(ctx, plan)
 	if err == nil && len(rep.Failed)+rep.Unacked+rep.Missing > 0 {
 		err = errors.New("some letters failed, or were not met any more")
 	}

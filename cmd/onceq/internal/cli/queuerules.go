@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceq/onceq/cmd/onceq/internal/out"
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -68,7 +69,7 @@ func (a *app) rule(ctx context.Context, r control.Rule, length string, force boo
 	if length == "" {
 		return exit(exitUsage, "--for is missing: a rule without an end is forgotten; want 30m, 2h, 1d")
 	}
-	d, err := control.ParseFor(length)
+	d, err := controlstore.ParseFor(length)
 	if err != nil {
 		return exit(exitUsage, "--for: %w", bare(err))
 	}
@@ -265,7 +266,7 @@ func (a *app) resumeCommand() *cobra.Command {
 			if err := a.confirm(ctx, w, question{Plan: strings.Join(append([]string{plan}, ending...), "\n"), Want: name, Act: "go on", Bounded: true}); err != nil {
 				return err
 			}
-			f, err := w.Resume(ctx, name, id, reason, &ops.RuleOptions{Each: a.following})
+			f, err := w.Resume(ctx, ops.ResumeSpec{Queue: name, Rule: id, Reason: reason}, &ops.RuleOptions{Each: a.following})
 			a.progress("")
 			if err != nil && len(f.Rules) == 0 {
 				return usable(err)

@@ -24,6 +24,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -208,9 +209,9 @@ func (r *rig) send(keys ...string) {
 }
 
 // seat takes a seat with a card, as a worker does.
-func (r *rig) seat(owner string, change func(*control.Card)) *control.Seat {
+func (r *rig) seat(owner string, change func(*control.Card)) *controlstore.Seat {
 	r.Helper()
-	s, err := control.NewSeat(r.store, control.SeatOptions{Queue: "orders", Owner: owner})
+	s, err := controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: owner})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -218,7 +219,7 @@ func (r *rig) seat(owner string, change func(*control.Card)) *control.Seat {
 	return s
 }
 
-func (r *rig) beat(s *control.Seat, change func(*control.Card)) {
+func (r *rig) beat(s *controlstore.Seat, change func(*control.Card)) {
 	r.Helper()
 	now := time.Now()
 	c := &control.Card{

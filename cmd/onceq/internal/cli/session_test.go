@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/pgstore"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
@@ -78,7 +79,7 @@ func (r *rig) night() {
 				return
 			case <-tick.C:
 			}
-			if rules, err := control.Read(ctx, r.store); err == nil {
+			if rules, err := controlstore.Read(ctx, r.store); err == nil {
 				now := time.Now()
 				_ = s.Beat(ctx, &control.Card{
 					Host: "host-1", Slots: 100, Busy: 80, State: "running", Scope: "orders", Types: []string{"charge"}, Started: now, At: now, Rules: rules.Version,

@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/cmd/onceq/internal/out"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -260,12 +261,12 @@ func TestScreen(t *testing.T) {
 }
 
 // rules waits for a version of the rules.
-func (r *rig) rules(version uint64) control.Rules {
+func (r *rig) rules(version uint64) controlstore.Rules {
 	r.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		rules, err := control.Read(r.Context(), r.store)
+		rules, err := controlstore.Read(r.Context(), r.store)
 		if err != nil {
 			r.Fatal(err)
 		}

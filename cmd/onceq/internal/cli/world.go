@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -238,7 +239,7 @@ func known(q *settings.Queue) string {
 
 // seated refuses a queue that nothing here names, and no worker's card either.
 func (a *app) seated(ctx context.Context, c *conf, store dedupe.Store, name string) error {
-	seats, err := control.Seats(ctx, store, name)
+	seats, err := controlstore.Seats(ctx, store, name)
 	if err == nil && len(seats) > 0 {
 		return nil
 	}
