@@ -14,13 +14,13 @@ import (
 )
 
 // sitsBeside takes the seat of another worker of the rig's queue, with the settings of the rig's.
-func (r *rig) sitsBeside(owner string, change func(*control.Card)) *controlstore.Seat {
+func (r *rig) sitsBeside(owner string, change func(*control.WorkerStatus)) *controlstore.Seat {
 	r.Helper()
 	s, err := controlstore.NewSeat(r.store.Store, controlstore.SeatOptions{Queue: scope, Owner: owner, TTL: time.Hour})
 	if err != nil {
 		r.Fatal(err)
 	}
-	c := &control.Card{At: time.Now(), Started: time.Now(), State: "running", Scope: scope, Retention: onceq.DefaultRetention, Interrupted: "rerun"}
+	c := &control.WorkerStatus{At: time.Now(), Started: time.Now(), State: "running", Scope: scope, Retention: onceq.DefaultRetention, Interrupted: "rerun"}
 	if change != nil {
 		change(c)
 	}
@@ -42,17 +42,17 @@ func TestNeighbours(t *testing.T) {
 	}
 	bubble(t, h, func(r *rig) {
 		r.sitsBeside("same", nil)
-		r.sitsBeside("older", func(c *control.Card) { c.Retention, c.Interrupted = 0, "" })
-		r.sitsBeside("w-8", func(c *control.Card) { c.Scope = "order" })
-		if err := r.sitsBeside("gone", func(c *control.Card) { c.Scope = "order" }).Leave(r.Context()); err != nil {
+		r.sitsBeside("older", func(c *control.WorkerStatus) { c.Retention, c.Interrupted = 0, "" })
+		r.sitsBeside("w-8", func(c *control.WorkerStatus) { c.Scope = "order" })
+		if err := r.sitsBeside("gone", func(c *control.WorkerStatus) { c.Scope = "order" }).Leave(r.Context()); err != nil {
 			t.Fatal(err)
 		}
 		r.start()
 		pass(25 * time.Second)
 		told(r, 1)
 		told(r, 1, "order", "each job may be done by both", "worker=w-8")
-		r.sitsBeside("w-9", func(c *control.Card) { c.Retention = time.Hour })
-		r.sitsBeside("w-7", func(c *control.Card) { c.Interrupted = "park" })
+		r.sitsBeside("w-9", func(c *control.WorkerStatus) { c.Retention = time.Hour })
+		r.sitsBeside("w-7", func(c *control.WorkerStatus) { c.Interrupted = "park" })
 		pass(150 * time.Second)
 		told(r, 3)
 		told(r, 1, "Retention 1h0m0s", "worker=w-9")
@@ -67,7 +67,7 @@ func TestNeighbours(t *testing.T) {
 func TestStrict(t *testing.T) {
 	h := func(context.Context, *onceq.Job) error { return nil }
 	bubble(t, h, func(r *rig) {
-		other := r.sitsBeside("w-8", func(c *control.Card) { c.Scope = "order" })
+		other := r.sitsBeside("w-8", func(c *control.WorkerStatus) { c.Scope = "order" })
 		r.send("a")
 		ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
 		defer cancel()

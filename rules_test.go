@@ -403,10 +403,10 @@ func TestSeatOfWorker(t *testing.T) {
 		r.start()
 		pass(25 * time.Second)
 		seats := r.seats()
-		if len(seats) != 1 || seats[0].Card == nil || seats[0].Name != r.w.Health().Seat {
+		if len(seats) != 1 || seats[0].Status == nil || seats[0].Name != r.w.Health().Seat {
 			t.Fatalf("the seats are %+v, and Health says %q", seats, r.w.Health().Seat)
 		}
-		c := seats[0].Card
+		c := seats[0].Status
 		if c.State != "running" || c.Slots != 10 || c.Busy != 2 || len(c.Jobs) != 2 || c.Running("a") == nil || c.Running("b") == nil || c.Scope != scope {
 			t.Errorf("the card is %+v", c)
 		}
@@ -414,7 +414,7 @@ func TestSeatOfWorker(t *testing.T) {
 			t.Errorf("the job is %+v", j)
 		}
 		pass(40 * time.Second)
-		if c := r.seats()[0].Card; c.Outcomes["done"] != 2 || c.Busy != 0 || len(c.Jobs) != 0 || c.Rate <= 0 {
+		if c := r.seats()[0].Status; c.Outcomes["done"] != 2 || c.Busy != 0 || len(c.Jobs) != 0 || c.Rate <= 0 {
 			t.Errorf("the card is %+v", c)
 		}
 		if err := r.stop(); err != nil {
@@ -430,10 +430,10 @@ func TestSeatOfWorker(t *testing.T) {
 		pass(15 * time.Second)
 		r.stopNow()
 		pass(15 * time.Second)
-		if s := r.seats(); len(s) != 1 || !s[0].Live(time.Now()) || s[0].Card.State != "draining" {
+		if s := r.seats(); len(s) != 1 || !s[0].Live(time.Now()) || s[0].Status.State != "draining" {
 			t.Errorf("during the drain the seats are %+v", s)
 		}
-		if j := r.seats()[0].Card.Jobs; len(j) != 1 || j[0].Key != "" || j[0].ID == "" {
+		if j := r.seats()[0].Status.Jobs; len(j) != 1 || j[0].Key != "" || j[0].ID == "" {
 			t.Errorf("without keys the jobs are %+v", j)
 		}
 	}, steered, with(func(c *setup) { c.Control.NoKeys = true; c.DrainTimeout = time.Minute }))

@@ -203,12 +203,12 @@ func TestRulesUnreadableLater(t *testing.T) {
 		if h := r.w.Health(); h.State != onceq.StatePaused || !strings.Contains(strings.Join(h.Reasons, "; "), "operators' rules cannot be read: control: reading the rules: ") || !strings.Contains(h.Reasons[1], why) {
 			t.Errorf("the worker is %+v", h)
 		}
-		if c := r.seats()[0].Card; c == nil || c.Rules != 1 || !strings.Contains(c.NoRules, why) {
+		if c := r.seats()[0].Status; c == nil || c.Rules != 1 || !strings.Contains(c.NoRules, why) {
 			t.Errorf("the card is %+v", c)
 		}
 		r.mend()
 		pass(time.Minute)
-		if h := r.w.Health(); len(h.Reasons) != 1 || r.seats()[0].Card.NoRules != "" {
+		if h := r.w.Health(); len(h.Reasons) != 1 || r.seats()[0].Status.NoRules != "" {
 			t.Errorf("the worker is %+v", h)
 		}
 	}, steered)
@@ -248,7 +248,7 @@ func TestPauseUnderSlowObserver(t *testing.T) {
 			if s := r.w.Stats(); s.Held != 0 || s.Busy != 1 || len(s.Paused) != 1 {
 				t.Errorf("%s: %+v", name, s)
 			}
-			if seats := r.seats(); len(seats) != 1 || seats[0].Card.State != "paused" {
+			if seats := r.seats(); len(seats) != 1 || seats[0].Status.State != "paused" {
 				t.Errorf("%s: the seats are %+v", name, seats)
 			}
 			close(takes)

@@ -299,7 +299,7 @@ func TestDurationsOnCard(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
 		r.start()
 		pass(time.Minute)
-		if d := r.seats()[0].Card.Durations; len(d) != 0 {
+		if d := r.seats()[0].Status.Durations; len(d) != 0 {
 			t.Errorf("before any job the card says %v", d)
 		}
 		for i := range 40 {
@@ -308,7 +308,7 @@ func TestDurationsOnCard(t *testing.T) {
 		r.put(jobOf("mail", "m", ""))
 		pass(2 * time.Minute)
 		near := func(d, want time.Duration) bool { return d > want*3/4 && d < want*5/4 }
-		d := r.seats()[0].Card.Durations
+		d := r.seats()[0].Status.Durations
 		if q := d["charge"]; !near(q.P50, time.Second) || !near(q.P95, time.Second) || q.Max != 61*time.Second {
 			t.Errorf("the times are %v", d)
 		}
@@ -319,11 +319,11 @@ func TestDurationsOnCard(t *testing.T) {
 		pass(4 * time.Minute)
 		r.put(jobOf("charge", "last", ""))
 		pass(3 * time.Minute)
-		if q := r.seats()[0].Card.Durations["charge"]; !near(q.P50, time.Second) || q.Max != time.Second {
+		if q := r.seats()[0].Status.Durations["charge"]; !near(q.P50, time.Second) || q.Max != time.Second {
 			t.Errorf("minutes later they are %v", q)
 		}
 		pass(6 * time.Minute)
-		if d := r.seats()[0].Card.Durations; len(d) != 0 {
+		if d := r.seats()[0].Status.Durations; len(d) != 0 {
 			t.Errorf("after a rest the card says %v", d)
 		}
 	}, steered, with(func(c *setup) { c.Handler = mux; c.Concurrency = 50 }))
@@ -344,7 +344,7 @@ func TestMinuteOnCard(t *testing.T) {
 	bubble(t, nil, func(r *rig) {
 		r.start()
 		pass(time.Minute)
-		if c := r.seats()[0].Card; c.Minute == nil || *c.Minute != (control.Runs{}) || len(c.MinuteTypes) != 0 {
+		if c := r.seats()[0].Status; c.Minute == nil || *c.Minute != (control.Runs{}) || len(c.MinuteTypes) != 0 {
 			t.Errorf("before any job the card says %+v", c)
 		}
 		for i := range 9 {
@@ -353,12 +353,12 @@ func TestMinuteOnCard(t *testing.T) {
 		r.put(jobOf("charge", "x", ""))
 		r.put(jobOf("mail", "m", ""))
 		pass(30 * time.Second)
-		c := r.seats()[0].Card
+		c := r.seats()[0].Status
 		if *c.Minute != (control.Runs{Runs: 11, Errors: 1}) || c.MinuteTypes["charge"] != (control.Runs{Runs: 10, Errors: 1}) || c.MinuteTypes["mail"] != (control.Runs{Runs: 1}) {
 			t.Errorf("the card says %+v %+v", c.Minute, c.MinuteTypes)
 		}
 		pass(2 * time.Minute)
-		if c := r.seats()[0].Card; *c.Minute != (control.Runs{}) || len(c.MinuteTypes) != 0 {
+		if c := r.seats()[0].Status; *c.Minute != (control.Runs{}) || len(c.MinuteTypes) != 0 {
 			t.Errorf("two minutes later it says %+v %+v", c.Minute, c.MinuteTypes)
 		}
 	}, steered, with(func(c *setup) { c.Handler = mux }))
@@ -378,13 +378,13 @@ func TestFullOnCard(t *testing.T) {
 		r.send("a")
 		r.start()
 		pass(25 * time.Second)
-		if c := r.seats()[0].Card; !c.FullSince.IsZero() || c.Busy != 1 {
+		if c := r.seats()[0].Status; !c.FullSince.IsZero() || c.Busy != 1 {
 			t.Errorf("with a free slot the card says %+v", c)
 		}
 		began := time.Now()
 		r.send("late", "waits")
 		pass(65 * time.Second)
-		if c := r.seats()[0].Card; c.Busy != 2 || c.FullSince.Before(began) || c.FullSince.After(began.Add(15*time.Second)) || c.Retention == 0 || c.Interrupted != "rerun" {
+		if c := r.seats()[0].Status; c.Busy != 2 || c.FullSince.Before(began) || c.FullSince.After(began.Add(15*time.Second)) || c.Retention == 0 || c.Interrupted != "rerun" {
 			t.Errorf("full since %v the card says %+v", began, c)
 		}
 	}, steered, with(func(c *setup) { c.Concurrency, c.DrainTimeout = 2, 10*time.Minute }))
@@ -410,13 +410,13 @@ func TestDurationsOfAnEarlierRun(t *testing.T) {
 		r.start()
 		for range 15 { // the first card is written within ten
 			pass(time.Second)
-			if s := r.seats(); len(s) > 0 && len(s[0].Card.Durations) != 0 {
-				t.Fatalf("a card without a job says %v", s[0].Card.Durations)
+			if s := r.seats(); len(s) > 0 && len(s[0].Status.Durations) != 0 {
+				t.Fatalf("a card without a job says %v", s[0].Status.Durations)
 			}
 		}
 		r.put(jobOf("", "short", ""))
 		pass(time.Minute)
-		if q := r.seats()[0].Card.Durations[""]; q.Max != time.Second {
+		if q := r.seats()[0].Status.Durations[""]; q.Max != time.Second {
 			t.Errorf("the times are %v, want those of one job of a second", q)
 		}
 	}, steered, with(func(c *setup) { c.Handler = handler }))

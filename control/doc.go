@@ -3,10 +3,10 @@
 //
 //   - A [Rule] is an operator's word: pause a queue, a scope or a type of job, or limit a queue,
 //     until a time, with a name and a reason. Make one with ops.Ops.Pause and ops.Ops.Limit: each
-//     rule has an audit record then. A [Price] says what a pause costs.
-//   - A [Card] is what a worker says of itself, as package ops shows it.
+//     rule has an audit record then. A [Cost] says what a pause costs.
+//   - A [WorkerStatus] is what a worker says of itself, as package ops shows it.
 //   - An [Entry] is an act in the audit: who did what, and why.
-//   - [Once] runs something in one of many processes, and [Alone] in at most one at a time.
+//   - [RunOnce] runs something in one of many processes, and [WithLock] in at most one at a time.
 //
 // All of it are records in scopes that begin with a ':', which no user's scope does. Safety rests
 // on the tokens of the store, as for jobs: an operator who dies in the middle of a change leaves

@@ -11,10 +11,10 @@ import (
 )
 
 // Two processes make the report of the day, and one of them does.
-func ExampleOnce() {
+func ExampleRunOnce() {
 	store, _ := memstore.New(nil)
 	for range 2 {
-		ran, err := control.Once(context.Background(), store, "report/2026-11-22", 0, func(context.Context) error { return nil })
+		ran, err := control.RunOnce(context.Background(), store, "report/2026-11-22", 0, func(context.Context) error { return nil })
 		fmt.Println(ran, err)
 	}
 	// Output:
@@ -23,10 +23,10 @@ func ExampleOnce() {
 }
 
 // While one operator acts on the letters of a queue, another one is told.
-func ExampleAlone() {
+func ExampleWithLock() {
 	store, _ := memstore.New(nil)
-	err := control.Alone(context.Background(), store, "letters/orders", func(ctx context.Context) error {
-		err := control.Alone(ctx, store, "letters/orders", func(context.Context) error { return nil })
+	err := control.WithLock(context.Background(), store, "letters/orders", func(ctx context.Context) error {
+		err := control.WithLock(ctx, store, "letters/orders", func(context.Context) error { return nil })
 		fmt.Println(err)
 		return nil
 	})
@@ -38,8 +38,8 @@ func ExampleAlone() {
 
 // A pause of one type of job makes its messages come again and again. Where the queue counts
 // receives, that may move them away.
-func ExamplePrice() {
-	p := control.Price{For: 24 * time.Hour, MaxReceives: 40, MaxAttempts: 10, Queue: "orders", Target: "orders-dead"}
+func ExampleCost() {
+	p := control.Cost{For: 24 * time.Hour, MaxReceives: 40, MaxAttempts: 10, Queue: "orders", Target: "orders-dead"}
 	fmt.Println(p.Receives())
 	fmt.Println(strings.ReplaceAll(p.Check().Error(), "; ", ";\n"))
 	// Output:

@@ -10,23 +10,26 @@ import (
 	"github.com/onceq/onceq/internal/storecall"
 )
 
+// This file owns what one of many processes does: once (RunOnce), or alone (WithLock). Any program
+// may call them. The lock is the claim of a record, which a goroutine of the call renews.
+
 // scopeOnce has what one of many processes does, under names of its callers' choice.
 const scopeOnce = ":once"
 
-// onceTTL is for how long the claim of a [Once] holds without a beat, and onceBeat the pause
+// onceTTL is for how long the claim of a [RunOnce] holds without a beat, and onceBeat the pause
 // between beats. A call of the store may take half of that.
 const (
 	onceTTL  = 30 * time.Second
 	onceBeat = onceTTL / 3
-	// onceKept is for how long the record of an [Alone] is kept that nobody holds.
+	// onceKept is for how long the record of an [WithLock] is kept that nobody holds.
 	onceKept = time.Hour
 )
 
-// Once runs f in one of all processes that call it with the same name, and reports whether it was
-// this one. While f runs, its claim is renewed; a claim that is lost ends f's context. If f fails
-// or its process dies, another call may run it. A name that is done stays so for retain, or for 31
-// days where retain is 0. Put the period into the name, such as "reconcile/2026-11-22T03".
-func Once(ctx context.Context, s dedupe.Store, name string, retain time.Duration, f func(context.Context) error) (ran bool, err error) {
+// RunOnce runs f in one of all processes that call it with the same name, and reports whether it
+// was this one. While f runs, its claim is renewed; a claim that is lost ends f's context. If f
+// fails or its process dies, another call may run it. A name that is done stays so for retain, or
+// for 31 days where retain is 0. Put the period into the name, such as "reconcile/2026-11-22T03".
+func RunOnce(ctx context.Context, s dedupe.Store, name string, retain time.Duration, f func(context.Context) error) (ran bool, err error) {
 	k := dedupe.Key{Scope: scopeOnce, Key: name}
 	token := storecall.NewToken()
 	c, err := storecall.Claim(ctx, s, dedupe.ClaimRequest{Key: k, Token: token, TTL: onceTTL, Owner: "control"})
@@ -117,7 +120,7 @@ func renewOnce(ctx context.Context, s dedupe.Store, n dedupe.Renewal) (dedupe.Re
 	}
 }
 
-// A HeldError says that another process holds a name that [Alone] was asked for.
+// A HeldError says that another process holds a name that [WithLock] was asked for.
 type HeldError struct {
 	// Name is what is held. Left is how long its holder may be silent until the name is free.
 	Name string
@@ -127,12 +130,12 @@ type HeldError struct {
 // Error names what is held.
 func (e *HeldError) Error() string { return fmt.Sprintf("control: another process holds %q", e.Name) }
 
-// Alone runs f while no other process runs one under the same name. While f runs, its claim is
+// WithLock runs f while no other process runs one under the same name. While f runs, its claim is
 // renewed, and it is given back at f's end; where the process dies, it ends after 30 seconds. A
 // claim that is lost on the way does not end f, so f must do no harm beside another one.
 //
 // The error is f's, a [*HeldError], or the store's. Unless it is f's, f has not run.
-func Alone(ctx context.Context, s dedupe.Store, name string, f func(context.Context) error) error {
+func WithLock(ctx context.Context, s dedupe.Store, name string, f func(context.Context) error) error {
 	k := dedupe.Key{Scope: scopeOnce, Key: name}
 	token := storecall.NewToken()
 	c, err := storecall.Claim(ctx, s, dedupe.ClaimRequest{Key: k, Token: token, TTL: onceTTL, Owner: "control"})

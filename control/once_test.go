@@ -44,7 +44,7 @@ func (s *cut) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Sett
 	return s.Store.Settle(ctx, ss)
 }
 
-func TestOnce(t *testing.T) {
+func TestRunOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		var wg sync.WaitGroup
@@ -52,7 +52,7 @@ func TestOnce(t *testing.T) {
 		runs, told := 0, 0
 		for range 20 {
 			wg.Go(func() {
-				ran, err := control.Once(t.Context(), s, "report/2026-11-22", 0, func(ctx context.Context) error {
+				ran, err := control.RunOnce(t.Context(), s, "report/2026-11-22", 0, func(ctx context.Context) error {
 					runs++
 					<-time.After(10 * time.Minute) // many times the lease
 					return ctx.Err()
@@ -74,24 +74,24 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-// TestOnceFails: what failed may be run by another; a claim that is lost ends the context; a panic
-// leaves no goroutine behind.
-func TestOnceFails(t *testing.T) {
+// TestRunOnceFails: what failed may be run by another; a claim that is lost ends the context; a
+// panic leaves no goroutine behind.
+func TestRunOnceFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &cut{Store: newStore(t)}
 		mine := errors.New("no")
-		if ran, err := control.Once(t.Context(), s, "a", 0, func(context.Context) error { return mine }); !ran || !errors.Is(err, mine) {
+		if ran, err := control.RunOnce(t.Context(), s, "a", 0, func(context.Context) error { return mine }); !ran || !errors.Is(err, mine) {
 			t.Error(ran, err)
 		}
-		if ran, err := control.Once(t.Context(), s, "a", 0, func(context.Context) error { return nil }); !ran || err != nil {
+		if ran, err := control.RunOnce(t.Context(), s, "a", 0, func(context.Context) error { return nil }); !ran || err != nil {
 			t.Error(ran, err)
 		}
-		if ran, err := control.Once(t.Context(), s, "a", 0, func(context.Context) error { return nil }); ran || err != nil {
+		if ran, err := control.RunOnce(t.Context(), s, "a", 0, func(context.Context) error { return nil }); ran || err != nil {
 			t.Error(ran, err)
 		}
 		s.fails = func(op string) bool { return op == "renew" }
 		begin := time.Now()
-		if ran, err := control.Once(t.Context(), s, "b", 0, func(ctx context.Context) error {
+		if ran, err := control.RunOnce(t.Context(), s, "b", 0, func(ctx context.Context) error {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}); !ran || !errors.Is(err, dedupe.ErrLeaseLost) || time.Since(begin) > 30*time.Second {
@@ -99,27 +99,27 @@ func TestOnceFails(t *testing.T) {
 		}
 		func() {
 			defer func() { _ = recover() }()
-			_, _ = control.Once(t.Context(), s, "c", 0, func(context.Context) error { panic("x") })
+			_, _ = control.RunOnce(t.Context(), s, "c", 0, func(context.Context) error { panic("x") })
 		}()
 	})
 }
 
-// TestAlone: while one acts another is told. Afterwards it is free, also after an error, and half a
-// minute after the one has died. A claim that is lost does not end the act.
-func TestAlone(t *testing.T) {
+// TestWithLock: while one acts another is told. Afterwards it is free, also after an error, and
+// half a minute after the one has died. A claim that is lost does not end the act.
+func TestWithLock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &cut{Store: newStore(t)}
 		fine := func(context.Context) error { return nil }
 		mine := errors.New("no")
-		err := control.Alone(t.Context(), s, "letters/a", func(context.Context) error {
+		err := control.WithLock(t.Context(), s, "letters/a", func(context.Context) error {
 			for range 3 {
 				<-time.After(time.Minute) // longer than the lease
-				h, held := errors.AsType[*control.HeldError](control.Alone(t.Context(), s, "letters/a", fine))
+				h, held := errors.AsType[*control.HeldError](control.WithLock(t.Context(), s, "letters/a", fine))
 				if !held || h.Name != "letters/a" || h.Left <= 0 || h.Left > 30*time.Second {
 					t.Error(h)
 				}
 			}
-			if err := control.Alone(t.Context(), s, "letters/b", fine); err != nil {
+			if err := control.WithLock(t.Context(), s, "letters/b", fine); err != nil {
 				t.Error(err)
 			}
 			return mine
@@ -128,22 +128,22 @@ func TestAlone(t *testing.T) {
 			t.Error(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		if err := control.Alone(ctx, s, "letters/a", func(context.Context) error { cancel(); return nil }); err != nil {
+		if err := control.WithLock(ctx, s, "letters/a", func(context.Context) error { cancel(); return nil }); err != nil {
 			t.Error("after an error it is not free:", err)
 		}
 		s.fails = func(op string) bool { return op == "renew" || op == "settle" }
-		if err := control.Alone(t.Context(), s, "letters/a", func(ctx context.Context) error {
+		if err := control.WithLock(t.Context(), s, "letters/a", func(ctx context.Context) error {
 			<-time.After(25 * time.Second)
 			return ctx.Err()
 		}); err != nil {
 			t.Error("after an interrupt it is not free:", err)
 		}
 		s.fails = nil
-		if err := control.Alone(t.Context(), s, "letters/a", fine); !errors.As(err, new(*control.HeldError)) {
+		if err := control.WithLock(t.Context(), s, "letters/a", fine); !errors.As(err, new(*control.HeldError)) {
 			t.Error(err)
 		}
 		<-time.After(30 * time.Second)
-		if err := control.Alone(t.Context(), s, "letters/a", fine); err != nil {
+		if err := control.WithLock(t.Context(), s, "letters/a", fine); err != nil {
 			t.Error("its holder is dead, and it is not free:", err)
 		}
 	})
@@ -164,14 +164,14 @@ func (s *deafStore) Renew(context.Context, []dedupe.Renewal) ([]dedupe.Renewed, 
 	return nil, errors.New("too late")
 }
 
-// TestDeafRenew: a store that does not come back from Renew keeps neither Once nor Alone from
+// TestDeafRenew: a store that does not come back from Renew keeps neither RunOnce nor WithLock from
 // returning when f has ended, nor a claim that is lost from ending f's context.
 func TestDeafRenew(t *testing.T) {
 	for _, panics := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &deafStore{newStore(t), panics, make(chan struct{})}
 			begin := time.Now()
-			err := control.Alone(t.Context(), s, "a", func(context.Context) error {
+			err := control.WithLock(t.Context(), s, "a", func(context.Context) error {
 				<-time.After(12 * time.Second)
 				return nil
 			})
@@ -179,7 +179,7 @@ func TestDeafRenew(t *testing.T) {
 				t.Errorf("Alone returned after %v: %v", took, err)
 			}
 			begin = time.Now()
-			_, err = control.Once(t.Context(), s, "b", 0, func(ctx context.Context) error {
+			_, err = control.RunOnce(t.Context(), s, "b", 0, func(ctx context.Context) error {
 				<-ctx.Done()
 				return context.Cause(ctx)
 			})

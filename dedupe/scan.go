@@ -10,8 +10,8 @@ type Indexed interface {
 	Indexed(q Query) bool
 }
 
-// Sized is an optional interface of a store, or of what wraps one: it says how large its table is. A
-// store that bills reads should have it.
+// Sized is an optional interface of a store, or of what wraps one: it says how large its table is.
+// A store that bills reads should have it.
 type Sized interface {
 	// Size may be hours old.
 	Size(ctx context.Context) (records, bytes int64, err error)

@@ -35,7 +35,7 @@ func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Ou
 	unfold(&out, l)
 	restore(&out)
 	dead, key, typ, expires := deadOf(out.Meta), keyOf(out.Meta), typeOf(out.Meta), expiresOf(out.Meta)
-	forged := of.unsigned && !o.Vouch
+	forged := of.unsigned && !o.TrustUnsigned
 	if forged && dead != nil {
 		dead.Fence, dead.Signature = 0, ""
 	}

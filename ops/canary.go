@@ -34,7 +34,7 @@ func (t *target) canaries(ctx context.Context, to broker.Sender, p *dlq.Plan) er
 	for i := range p.Letters {
 		l := &p.Letters[i]
 		of := part{l.Record.Scope, l.Type}
-		if seen[of] || l.Judgement != dlq.Take {
+		if seen[of] || l.Decision != dlq.Take {
 			continue
 		}
 		seen[of] = true

@@ -16,20 +16,20 @@ import (
 )
 
 // canaries replays thirteen letters after two canaries. job is the worker's part of each letter.
-func (r *rig) canaries(change func(*ops.ReplaySpec), job func(ref dlq.Ref, k dedupe.Key)) (rep dlq.Report, batches []dlq.Batch, err error) {
+func (r *rig) canaries(change func(*ops.ReplaySpec), job func(ref dlq.Ref, k dedupe.Key)) (rep dlq.Report, batches []dlq.Progress, err error) {
 	r.Helper()
 	for i := range 13 {
 		r.died(fmt.Sprint("k-", i))
 	}
 	spec := ops.ReplaySpec{Queue: "orders", Reason: "bank back", ReplayOptions: dlq.ReplayOptions{
-		Canary: 2, CanaryWait: 20 * time.Second, EachBatch: func(b dlq.Batch) { batches = append(batches, b) },
+		Canary: 2, CanaryWait: 20 * time.Second, EachBatch: func(b dlq.Progress) { batches = append(batches, b) },
 	}}
 	if change != nil {
 		change(&spec)
 	}
 	p := must(r.ops.PlanReplay(r.Context(), spec))
 	p.Spec.Each = func(s dlq.Step) {
-		if s.Fate == dlq.Replayed && job != nil {
+		if s.Result == dlq.Replayed && job != nil {
 			ref := s.Entry.Ref()
 			job(ref, dedupe.Key(ref.Record))
 		}
@@ -169,7 +169,7 @@ func TestCanariesAreRefused(t *testing.T) {
 		{"scope", pause(func(u *control.Rule) { u.Scope = "orders" }), "is paused until "},
 		{"dead workers", func(r *rig) {
 			seat := must(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: "w-1"}))
-			if err := seat.Beat(r.Context(), &control.Card{At: time.Now(), State: "running"}); err != nil {
+			if err := seat.Beat(r.Context(), &control.WorkerStatus{At: time.Now(), State: "running"}); err != nil {
 				r.Fatal(err)
 			}
 			r.wait(time.Hour)

@@ -47,14 +47,14 @@ func after(ctx context.Context) *ops.Ops {
 		sure(store.Settle(ctx, []dedupe.Settlement{end}))
 	}
 	seat := sure(controlstore.NewSeat(store, controlstore.SeatOptions{Queue: "orders", Owner: "w-1/1"}))
-	card := control.Card{At: time.Now(), State: "running", Scope: "shop", Types: []string{"charge"}, Slots: 100, Busy: 80}
+	card := control.WorkerStatus{At: time.Now(), State: "running", Scope: "shop", Types: []string{"charge"}, Slots: 100, Busy: 80}
 	if err := seat.Beat(ctx, &card); err != nil {
 		log.Fatal(err)
 	}
 	// Wait: what is in memory is there at once. A real service needs a longer one, and has it by
 	// default: leave Letters out then.
 	letters := sure(dlq.New(dead, &dlq.Options{Wait: 10 * time.Millisecond}))
-	return sure(ops.Open([]ops.Target{{Name: "orders", Queue: orders, Dead: dead, Letters: letters, Store: store}}, &ops.Options{By: "ana"}))
+	return sure(ops.Open([]ops.Target{{Name: "orders", Queue: orders, DeadLetters: dead, Letters: letters, Store: store}}, &ops.Options{By: "ana"}))
 }
 
 // At night: what waits, who works, what has died and why. Then the letters are sent back, each
@@ -67,7 +67,7 @@ func Example() {
 		if err := q.Err(); err != nil {
 			log.Fatal(err) // of a part; the other parts are known all the same
 		}
-		w := q.Workers()
+		w := q.Totals()
 		fmt.Printf("%s: %d visible, %d letters, %d worker (%d/%d)\n", q.Queue, q.Depth.Visible, *q.Letters, w.Live, w.Busy, w.Slots)
 	}
 	for _, g := range sure(o.Groups(ctx, "orders", dlq.Filter{})) {

@@ -84,7 +84,7 @@ func bubble(t *testing.T, o ops.Options, f func(r *rig)) {
 		if o.By == "" {
 			o.By = "ana"
 		}
-		r.ops = must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, Dead: r.dead, Store: r.store, Scopes: []string{"orders"}}}, &o))
+		r.ops = must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: r.store, Scopes: []string{"orders"}}}, &o))
 		f(r)
 	})
 }
@@ -154,10 +154,10 @@ func TestOpen(t *testing.T) {
 		}
 	}
 	o := must(ops.Open([]ops.Target{{Name: "a", Queue: b}}, nil))
-	if _, err := o.Seats(t.Context(), "b"); !errors.Is(err, ops.ErrUnknownQueue) {
+	if _, err := o.Workers(t.Context(), "b"); !errors.Is(err, ops.ErrUnknownQueue) {
 		t.Error(err)
 	}
-	if _, err := o.Seats(t.Context(), "a"); !errors.Is(err, ops.ErrMissing) {
+	if _, err := o.Workers(t.Context(), "a"); !errors.Is(err, ops.ErrMissing) {
 		t.Error(err)
 	}
 }
@@ -269,7 +269,7 @@ func TestPause(t *testing.T) {
 			r.Errorf("%d ran while paused", ran.Load())
 		}
 		states := must(r.ops.Overview(r.Context()))
-		if q := &states[0]; q.Paused == nil || q.Paused.Reason != "SMTP" || q.Workers().Live != 1 || q.Workers().HeadWait != nil || q.Seats[0].State != "paused" {
+		if q := &states[0]; q.Paused == nil || q.Paused.Reason != "SMTP" || q.Totals().Live != 1 || q.Totals().HeadWait != nil || q.Workers[0].State != "paused" {
 			r.Errorf("%+v", states)
 		}
 		f, err = r.ops.Resume(r.Context(), ops.ResumeSpec{Queue: "orders", Reason: "over"}, nil)
@@ -340,7 +340,7 @@ func TestKeyReads(t *testing.T) {
 		}
 		l := r.claim(time.Hour, "w-2")
 		s := must(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: "w-2"}))
-		if err := s.Beat(r.Context(), &control.Card{At: time.Now(), Scope: "orders", State: "running", Jobs: []control.CardJob{{Key: "A-1", Fence: l.Fence, At: time.Now()}}}); err != nil {
+		if err := s.Beat(r.Context(), &control.WorkerStatus{At: time.Now(), Scope: "orders", State: "running", Jobs: []control.RunningJob{{Key: "A-1", Fence: l.Fence, At: time.Now()}}}); err != nil {
 			r.Fatal(err)
 		}
 		r.store.gets.Store(0)
@@ -348,7 +348,7 @@ func TestKeyReads(t *testing.T) {
 		if n := r.store.gets.Load(); n > 12 {
 			r.Errorf("%d reads", n)
 		}
-		if line.Seat == nil || line.Job == nil || line.Steps[len(line.Steps)-1].What != ops.StepRunning {
+		if line.Worker == nil || line.Job == nil || line.Steps[len(line.Steps)-1].What != ops.StepRunning {
 			r.Errorf("%+v", line)
 		}
 		if len(line.Gaps) != 1 || !strings.Contains(line.Gaps[0], "were dropped from the record") {
@@ -394,7 +394,7 @@ func TestParts(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		r.store.fail = func(call string) error { return errors.New("the store is away") }
 		q := must(r.ops.Overview(r.Context()))[0]
-		if q.Depth == nil || q.Letters == nil || q.SeatsErr == nil || q.RulesErr == nil || q.Err() == nil {
+		if q.Depth == nil || q.Letters == nil || q.WorkersErr == nil || q.RulesErr == nil || q.Err() == nil {
 			r.Errorf("%+v", q)
 		}
 		if _, err := r.ops.Overview(r.Context(), "mails"); !errors.Is(err, ops.ErrUnknownQueue) {
@@ -402,7 +402,7 @@ func TestParts(t *testing.T) {
 		}
 	})
 	o := must(ops.Open([]ops.Target{{Name: "mute", Queue: mute{must(membroker.New(nil))}}}, nil))
-	if q := must(o.Overview(t.Context()))[0]; q.Depth != nil || q.Letters != nil || q.Err() != nil || q.Workers().PerMinute != nil {
+	if q := must(o.Overview(t.Context()))[0]; q.Depth != nil || q.Letters != nil || q.Err() != nil || q.Totals().PerMinute != nil {
 		t.Errorf("what a service does not tell is not known: %+v", q)
 	}
 }
@@ -518,7 +518,7 @@ func TestStalled(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		l := r.claim(30*time.Second, "w-9")
 		s := must(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: "w-9"}))
-		if err := s.Beat(r.Context(), &control.Card{At: time.Now(), Scope: "orders", State: "running", Jobs: []control.CardJob{{Key: "A-1", Fence: l.Fence, At: time.Now()}}}); err != nil {
+		if err := s.Beat(r.Context(), &control.WorkerStatus{At: time.Now(), Scope: "orders", State: "running", Jobs: []control.RunningJob{{Key: "A-1", Fence: l.Fence, At: time.Now()}}}); err != nil {
 			r.Fatal(err)
 		}
 		for _, scan := range []bool{false, true} {
@@ -555,7 +555,7 @@ func TestSeated(t *testing.T) {
 		sit := func(queue string) {
 			t.Helper()
 			seat := must(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: queue, Owner: "w-1/1"}))
-			if err := seat.Beat(r.Context(), &control.Card{At: time.Now(), State: "running"}); err != nil {
+			if err := seat.Beat(r.Context(), &control.WorkerStatus{At: time.Now(), State: "running"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -563,11 +563,11 @@ func TestSeated(t *testing.T) {
 		r.wait(20 * time.Hour)
 		sit("orders")
 		sit("orders")
-		if got := must(r.ops.Seated(r.Context())); fmt.Sprint(got) != "[eu/mails orders]" {
+		if got := must(r.ops.QueuesWithWorkers(r.Context())); fmt.Sprint(got) != "[eu/mails orders]" {
 			t.Error(got)
 		}
 		r.wait(5 * time.Hour)
-		if got := must(r.ops.Seated(r.Context())); fmt.Sprint(got) != "[orders]" {
+		if got := must(r.ops.QueuesWithWorkers(r.Context())); fmt.Sprint(got) != "[orders]" {
 			t.Error(got)
 		}
 		rules, err := r.ops.Rules(r.Context(), "orders")
@@ -583,7 +583,7 @@ func TestSeated(t *testing.T) {
 		}
 		bills := must(ops.Open([]ops.Target{{Name: "orders", Store: priced{Store: r.store}}}, nil))
 		price := (*ops.ScanError)(nil)
-		if got, err := bills.Seated(r.Context()); !errors.As(err, &price) || price.Records != 1000 {
+		if got, err := bills.QueuesWithWorkers(r.Context()); !errors.As(err, &price) || price.Records != 1000 {
 			t.Error(got, err)
 		}
 	})

@@ -20,8 +20,8 @@ import (
 
 // ReplaySpec says which letters are replayed, and how.
 type ReplaySpec struct {
-	// ReplayOptions are dlq's. Plan, Judge, Done and DryRun are left empty: ops sets the first three
-	// by itself, and PlanReplay is the dry run. Other than in dlq:
+	// ReplayOptions are dlq's. Plan, Judge, Done and DryRun are left empty: ops sets the first
+	// three by itself, and PlanReplay is the dry run. Other than in dlq:
 	//
 	//   - To is the Target's queue by default.
 	//   - The act asks the store for the jobs of a batch. It goes on when all are done. It ends with
@@ -43,8 +43,8 @@ type ReplaySpec struct {
 	Note string
 }
 
-// Plan is a frozen set of letters with what the store says of them.
-type Plan struct {
+// ReplayPlan is a frozen set of letters with what the store says of them.
+type ReplayPlan struct {
 	*dlq.Plan
 	Spec ReplaySpec
 	// Reopen is how many letters reopen their failure. Ordinary is how many are sent for an
@@ -56,15 +56,15 @@ type Plan struct {
 	Done, Moved int
 }
 
-// BesideError says that somebody else acts on the same letters. Entry is his act, as far as the
+// ConflictError says that somebody else acts on the same letters. Entry is his act, as far as the
 // audit has it. Left is how long until he is known to have died, should he stay silent.
-type BesideError struct {
+type ConflictError struct {
 	Entry AuditEntry
 	Left  time.Duration
 }
 
 // Error says who, and since when.
-func (e *BesideError) Error() string {
+func (e *ConflictError) Error() string {
 	return fmt.Sprintf("ops: %s began a %s of the letters of %s at %s UTC, %s, and is at it (audit %s); should he have died, they are free in %v",
 		e.Entry.By, e.Entry.Act, e.Entry.Queue, e.Entry.Began.UTC().Format("2006-01-02 15:04"), e.Entry.Object, e.Entry.ID, e.Left.Round(time.Second))
 }
@@ -75,7 +75,7 @@ func (e *BesideError) Error() string {
 //
 // With an error comes no plan, unless the error is dlq.ErrIncomplete: then there are more letters
 // than those that the plan lists, and they are of its Rest.
-func (o *Ops) PlanReplay(ctx context.Context, spec ReplaySpec) (*Plan, error) {
+func (o *Ops) PlanReplay(ctx context.Context, spec ReplaySpec) (*ReplayPlan, error) {
 	t, q, err := o.replayOf(&spec)
 	if err != nil {
 		return nil, err
@@ -87,7 +87,7 @@ func (o *Ops) PlanReplay(ctx context.Context, spec ReplaySpec) (*Plan, error) {
 	if made == nil {
 		return nil, err
 	}
-	p := &Plan{Plan: made, Spec: spec}
+	p := &ReplayPlan{Plan: made, Spec: spec}
 	p.Note = spec.Note
 	if e := p.ask(ctx, t); e != nil {
 		return nil, e
@@ -97,12 +97,12 @@ func (o *Ops) PlanReplay(ctx context.Context, spec ReplaySpec) (*Plan, error) {
 
 // Load takes a plan that was kept in a file, and asks the store anew. Its letters are those of the
 // file: spec's Filter means nothing.
-func (o *Ops) Load(ctx context.Context, kept *dlq.Plan, spec ReplaySpec) (*Plan, error) {
+func (o *Ops) Load(ctx context.Context, kept *dlq.Plan, spec ReplaySpec) (*ReplayPlan, error) {
 	t, _, err := o.replayOf(&spec)
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Plan: kept, Spec: spec}
+	p := &ReplayPlan{Plan: kept, Spec: spec}
 	p.Spec.Filter = dlq.Filter{Max: spec.Filter.Max}
 	return p, p.ask(ctx, t)
 }
@@ -110,13 +110,13 @@ func (o *Ops) Load(ctx context.Context, kept *dlq.Plan, spec ReplaySpec) (*Plan,
 // CheckReplay is the error with which Replay would refuse the plan before it writes down anything:
 // what the options contradict, and canaries that nobody would run. nil = none is known of. It reads
 // the rules and the seats.
-func (o *Ops) CheckReplay(ctx context.Context, p *Plan) error {
+func (o *Ops) CheckReplay(ctx context.Context, p *ReplayPlan) error {
 	_, _, _, err := o.acting(ctx, p)
 	return err
 }
 
 // acting is what an act by the plan needs, after everything was checked that can be.
-func (o *Ops) acting(ctx context.Context, p *Plan) (*target, *dlq.Queue, dlq.ReplayOptions, error) {
+func (o *Ops) acting(ctx context.Context, p *ReplayPlan) (*target, *dlq.Queue, dlq.ReplayOptions, error) {
 	spec := p.Spec
 	t, q, err := o.replayOf(&spec)
 	if err != nil {
@@ -131,7 +131,7 @@ func (o *Ops) acting(ctx context.Context, p *Plan) (*target, *dlq.Queue, dlq.Rep
 			for i := range ls {
 				of[i] = &ls[i]
 			}
-			return new(Plan{Plan: p.Plan, Spec: spec}).judgeAll(ctx, t, of) // its own counts: p's are of the list
+			return new(ReplayPlan{Plan: p.Plan, Spec: spec}).judgeAll(ctx, t, of) // its own counts: p's are of the list
 		}
 		before := clock(ctx, t.Store)
 		ro.Done = func(ctx context.Context, batch []dlq.Ref) (dlq.Became, error) {
@@ -149,8 +149,8 @@ func (o *Ops) acting(ctx context.Context, p *Plan) (*target, *dlq.Queue, dlq.Rep
 
 // Replay sends the letters of a plan, and no others, but for those of its Rest, by the plan's Spec.
 // The audit has the intent before, and the numbers after. The report says what was done, also
-// beside an error: dlq's, a [*BesideError], or ErrNoAudit, where nothing was done.
-func (o *Ops) Replay(ctx context.Context, p *Plan) (rep dlq.Report, audit string, err error) {
+// beside an error: dlq's, a [*ConflictError], or ErrNoAudit, where nothing was done.
+func (o *Ops) Replay(ctx context.Context, p *ReplayPlan) (rep dlq.Report, audit string, err error) {
 	t, q, ro, err := o.acting(ctx, p)
 	if err != nil {
 		return rep, "", err
@@ -161,7 +161,7 @@ func (o *Ops) Replay(ctx context.Context, p *Plan) (rep dlq.Report, audit string
 	}
 	for name, v := range map[string]string{
 		"rest": restOf(p.Plan), "canary": number(spec.Canary), "canary any": word(spec.CanaryAny), "rate": rate(spec.PerSecond), "ramp": word(spec.Ramp), "expired": word(spec.Expired),
-		"unproven": word(spec.Unproven), "vouch": word(spec.Vouch), "edit": cutTo(p.Note, maxText),
+		"unproven": word(spec.Unproven), "vouch": word(spec.TrustUnsigned), "edit": cutTo(p.Note, maxText),
 	} {
 		if v != "" {
 			detail[name] = v
@@ -189,7 +189,7 @@ func (o *Ops) letterAct(ctx context.Context, t *target, p *dlq.Plan, act dlq.Act
 		err = acting(ctx)
 		return id, err
 	}
-	err = control.Alone(ctx, t.Store, heldLetters(t.known), acting)
+	err = control.WithLock(ctx, t.Store, heldLetters(t.known), acting)
 	held, others := errors.AsType[*control.HeldError](err)
 	switch {
 	case began:
@@ -212,7 +212,7 @@ const besideFor = 12 * time.Hour
 // besides names who acts on the letters of the target: the last one who has not said that he ended.
 func besides(ctx context.Context, t *target, act dlq.Act, left time.Duration) error {
 	now := time.Now()
-	found := &BesideError{Entry: AuditEntry{Act: string(act), By: "somebody", Queue: t.known, Object: "a plan", Began: now}, Left: left}
+	found := &ConflictError{Entry: AuditEntry{Act: string(act), By: "somebody", Queue: t.known, Object: "a plan", Began: now}, Left: left}
 	for e, err := range controlstore.Acts(ctx, t.Store, now.Add(-besideFor), now.Add(time.Minute)) {
 		switch {
 		case err != nil:
@@ -226,7 +226,7 @@ func besides(ctx context.Context, t *target, act dlq.Act, left time.Duration) er
 }
 
 func (o *Ops) replayOf(spec *ReplaySpec) (*target, *dlq.Queue, error) {
-	if err := spec.check(); err != nil {
+	if err := spec.refuses(); err != nil {
 		return nil, nil, err
 	}
 	t, err := o.target(spec.Queue)
@@ -247,8 +247,8 @@ func (o *Ops) replayOf(spec *ReplaySpec) (*target, *dlq.Queue, error) {
 	return t, q, nil
 }
 
-// check refuses what ops sets by itself.
-func (s *ReplaySpec) check() error {
+// refuses is the error where something is set that ops sets by itself.
+func (s *ReplaySpec) refuses() error {
 	switch {
 	case s.Plan != nil || s.Judge != nil || s.Done != nil:
 		return fmt.Errorf("%w: ReplaySpec: Plan, Judge and Done are set by ops itself", ErrRefused)
@@ -259,7 +259,7 @@ func (s *ReplaySpec) check() error {
 }
 
 // ask judges the letters by their records. Without a store nothing is known of any.
-func (p *Plan) ask(ctx context.Context, t *target) error {
+func (p *ReplayPlan) ask(ctx context.Context, t *target) error {
 	p.Reopen, p.Ordinary, p.Unknown, p.Done, p.Moved = 0, 0, 0, 0, 0
 	all := make([]*dlq.Planned, len(p.Letters))
 	for i := range p.Letters {
@@ -268,10 +268,10 @@ func (p *Plan) ask(ctx context.Context, t *target) error {
 	return p.judgeAll(ctx, t, all)
 }
 
-func (p *Plan) judgeAll(ctx context.Context, t *target, all []*dlq.Planned) error {
+func (p *ReplayPlan) judgeAll(ctx context.Context, t *target, all []*dlq.Planned) error {
 	var of []*dlq.Planned
 	for _, l := range all {
-		l.Judgement, l.Why = dlq.Take, ""
+		l.Decision, l.Why = dlq.Take, ""
 		if t.Store == nil || dedupe.Key(l.Record).Validate() != nil {
 			p.Unknown++
 			continue
@@ -304,16 +304,16 @@ func (p *Plan) judgeAll(ctx context.Context, t *target, all []*dlq.Planned) erro
 
 // judge is what the record says of a letter. A letter without a fence reopens nothing, and an
 // edited one may have another key then, so that the record of this one says nothing of it.
-func (p *Plan) judge(l *dlq.Planned, r *dedupe.Record) {
+func (p *ReplayPlan) judge(l *dlq.Planned, r *dedupe.Record) {
 	switch {
 	case r == nil, l.Fence == 0, r.Status == dedupe.Done && p.Spec.Edit != nil:
 		p.Ordinary++
 	case r.Status == dedupe.Done:
 		p.Done++
-		l.Judgement, l.Why = dlq.Remove, "its job is done"
+		l.Decision, l.Why = dlq.Remove, "its job is done"
 	case r.Fence > l.Fence:
 		p.Moved++
-		l.Judgement, l.Why = dlq.Leave, fmt.Sprintf("its job has a newer claim: %v with fence %d", r.Status, r.Fence)
+		l.Decision, l.Why = dlq.Leave, fmt.Sprintf("its job has a newer claim: %v with fence %d", r.Status, r.Fence)
 	case r.Fence == l.Fence && (r.Status == dedupe.Failed || r.Status == dedupe.Parked):
 		p.Reopen++
 	default:

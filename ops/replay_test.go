@@ -78,7 +78,7 @@ func TestReplayJudges(t *testing.T) {
 		}
 		r.wantDepths(7, 0)
 		var fates []string
-		p.Spec.Each = func(s dlq.Step) { fates = append(fates, s.Entry.Ref().Key+" "+s.Fate.String()) }
+		p.Spec.Each = func(s dlq.Step) { fates = append(fates, s.Entry.Ref().Key+" "+s.Result.String()) }
 		rep, audit, err := r.ops.Replay(r.Context(), p)
 		if err != nil || rep.Replayed != 4 || rep.Removed != 1 || len(rep.Skipped) != 2 || audit == "" {
 			t.Errorf("%v, %v, %v", err, rep, fates)
@@ -145,7 +145,7 @@ func TestReplayIsRefused(t *testing.T) {
 		beside := *p
 		beside.Spec.Reason = "x"
 		_, _, err := r.ops.Replay(r.Context(), &beside)
-		b, ok := errors.AsType[*ops.BesideError](err)
+		b, ok := errors.AsType[*ops.ConflictError](err)
 		if !ok || b.Entry.By != "bob" || b.Left <= 0 || b.Left > 30*time.Second || !strings.Contains(err.Error(), "bob began a purge of the letters of orders at ") {
 			t.Error(err)
 		}
@@ -169,11 +169,11 @@ func TestReplayWatchesTheStore(t *testing.T) {
 			r.died(fmt.Sprint("k-", i))
 		}
 		p := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x", ReplayOptions: dlq.ReplayOptions{Canary: 2, Ramp: true}}))
-		var batches []dlq.Batch
-		p.Spec.EachBatch = func(b dlq.Batch) { batches = append(batches, b) }
+		var batches []dlq.Progress
+		p.Spec.EachBatch = func(b dlq.Progress) { batches = append(batches, b) }
 		began := time.Now()
 		p.Spec.Each = func(s dlq.Step) {
-			if s.Fate == dlq.Replayed { // the worker's part
+			if s.Result == dlq.Replayed { // the worker's part
 				ref := s.Entry.Ref()
 				r.settle(r.reclaim(dedupe.Key(ref.Record), ref.Fence), dedupe.Done, "")
 			}
@@ -246,7 +246,7 @@ func (r *rig) actsAs(ctx context.Context, by string) (done <-chan struct{}) {
 	r.Helper()
 	began, ended := make(chan struct{}), make(chan struct{})
 	store := &silenced{Store: r.store.Store}
-	his := must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, Dead: r.dead, Store: store}}, &ops.Options{By: by}))
+	his := must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: store}}, &ops.Options{By: by}))
 	p := must(his.PlanPurge(ctx, ops.PurgeSpec{Queue: "orders", PurgeOptions: dlq.PurgeOptions{All: true}}))
 	go func() {
 		defer close(ended)
@@ -297,7 +297,7 @@ func TestReplayAfterADeadOperator(t *testing.T) {
 		spec := ops.ReplaySpec{Queue: "orders", Reason: "bob is gone"}
 		p := must(r.ops.PlanReplay(r.Context(), spec))
 		_, _, err := r.ops.Replay(r.Context(), p)
-		b, ok := errors.AsType[*ops.BesideError](err)
+		b, ok := errors.AsType[*ops.ConflictError](err)
 		if !ok || b.Entry.By != "bob" {
 			t.Fatal(err)
 		}
@@ -325,7 +325,7 @@ func TestReplayByTwoAtOnce(t *testing.T) {
 				switch _, _, err := r.ops.Replay(r.Context(), &mine); {
 				case err == nil:
 					done.Add(1)
-				case errors.As(err, new(*ops.BesideError)):
+				case errors.As(err, new(*ops.ConflictError)):
 					refused.Add(1)
 				default:
 					t.Error(err)

@@ -325,14 +325,14 @@ func (r *rig) seat(queue string) {
 	}
 	ctx, stop := context.WithCancel(r.Context())
 	r.Cleanup(stop)
-	if err := s.Beat(ctx, &control.Card{}); err != nil {
+	if err := s.Beat(ctx, &control.WorkerStatus{}); err != nil {
 		r.Fatal(err)
 	}
 	go func() {
 		for ctx.Err() == nil {
 			select {
 			case <-time.After(10 * time.Second):
-				_ = s.Beat(ctx, &control.Card{})
+				_ = s.Beat(ctx, &control.WorkerStatus{})
 			case <-ctx.Done():
 			}
 		}

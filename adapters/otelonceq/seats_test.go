@@ -45,7 +45,7 @@ func TestSeatsAndRules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := died.Beat(t.Context(), &control.Card{}); err != nil {
+		if err := died.Beat(t.Context(), &control.WorkerStatus{}); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(34 * time.Second)

@@ -4,8 +4,8 @@ package backoff
 
 import "time"
 
-// longest is the longest time for which a worker gives back a message whose scope or type is paused.
-// It begins with a minute and doubles, so some receives come on top.
+// longest is the longest time for which a worker gives back a message whose scope or type is
+// paused. It begins with a minute and doubles, so some receives come on top.
 const (
 	longest = 15 * time.Minute
 	first   = 4

@@ -109,7 +109,7 @@ var cuts = []func(*wireCard) (more bool){
 }
 
 // encodeCard is the card of the worker with an id and a name, as short as it must be for room.
-func encodeCard(c *control.Card, id, owner string, room int) ([]byte, error) {
+func encodeCard(c *control.WorkerStatus, id, owner string, room int) ([]byte, error) {
 	w := wireOf(c, id)
 	if owner == processOf(c.Host, c.PID) {
 		w.Host, w.PID = "", 0 // the name says it
@@ -132,7 +132,7 @@ func encodeCard(c *control.Card, id, owner string, room int) ([]byte, error) {
 func processOf(host string, pid int) string { return host + "/" + strconv.Itoa(pid) }
 
 // named fills in what the seat says: the owner, and with it the process.
-func named(c *control.Card, owner, queue string) {
+func named(c *control.WorkerStatus, owner, queue string) {
 	c.Owner, c.Queue = owner, queue
 	if at := strings.LastIndexByte(owner, '/'); c.Host == "" && at >= 0 {
 		if pid, err := strconv.Atoi(owner[at+1:]); err == nil {
@@ -141,7 +141,7 @@ func named(c *control.Card, owner, queue string) {
 	}
 }
 
-func wireOf(c *control.Card, id string) *wireCard {
+func wireOf(c *control.WorkerStatus, id string) *wireCard {
 	ago := func(t time.Time) int64 {
 		if t.IsZero() {
 			return 0
@@ -185,7 +185,7 @@ func wireOf(c *control.Card, id string) *wireCard {
 }
 
 // typesOf are the types that the worker knows, those of its running jobs first.
-func typesOf(c *control.Card) []string {
+func typesOf(c *control.WorkerStatus) []string {
 	ts := slices.Clone(c.Types)
 	first := 0
 	for i := range c.Jobs {
@@ -254,9 +254,9 @@ func failing(m map[string][2]uint64, most int) map[string][2]uint64 {
 	return some
 }
 
-// decodeCard reads the state of a seat, and the id of its worker. Fields that it does not know are left out, so that workers
-// of a later version are shown, too.
-func decodeCard(state []byte) (c *control.Card, id string, err error) {
+// decodeCard reads the state of a seat, and the id of its worker. Fields that it does not know are
+// left out, so that workers of a later version are shown, too.
+func decodeCard(state []byte) (c *control.WorkerStatus, id string, err error) {
 	var w wireCard
 	if err := json.Unmarshal(state, &w); err != nil {
 		return nil, "", fmt.Errorf("control: a card cannot be read: %w", err)
@@ -269,7 +269,7 @@ func decodeCard(state []byte) (c *control.Card, id string, err error) {
 		return at.Add(-time.Duration(ms) * time.Millisecond)
 	}
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-	c = &control.Card{
+	c = &control.WorkerStatus{
 		Host: w.Host, PID: w.PID, Version: w.Version, Scope: w.Scope, Types: w.Types, At: at, Started: back(w.Up),
 		Slots: w.Slots, Busy: w.Busy, Held: w.Held, State: w.State, PausedBy: w.PausedBy, Rules: w.Rules, NoRules: w.NoRules,
 		Outage: w.Outage, OutageSince: back(w.Since), Outcomes: w.Outcomes, HeadWait: ms(w.Wait), Rate: w.Rate, Requests: w.Requests,
@@ -298,7 +298,7 @@ func decodeCard(state []byte) (c *control.Card, id string, err error) {
 		}
 	}
 	for _, j := range w.Jobs {
-		k := control.CardJob{Key: j.Key, ID: j.ID, Type: j.Type, At: at.Add(-j.Ago), Attempt: max(1, j.Attempt), Fence: j.Fence, Overdue: j.Overdue}
+		k := control.RunningJob{Key: j.Key, ID: j.ID, Type: j.Type, At: at.Add(-j.Ago), Attempt: max(1, j.Attempt), Fence: j.Fence, Overdue: j.Overdue}
 		if j.Nth > 0 && j.Nth <= len(w.Types) {
 			k.Type = w.Types[j.Nth-1]
 		}

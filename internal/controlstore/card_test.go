@@ -13,9 +13,9 @@ import (
 )
 
 // busyCard is what a worker under load says of itself.
-func busyCard(jobs int) *control.Card {
+func busyCard(jobs int) *control.WorkerStatus {
 	at := time.Date(2026, 11, 22, 3, 32, 10, 0, time.UTC)
-	c := &control.Card{
+	c := &control.WorkerStatus{
 		Host: "ip-10-0-131-77.eu-central-1.compute.internal", PID: 28411, Version: "v0.9.2-0.20261122033210-0123456789ab", Scope: "orders",
 		Types: []string{"charge", "refund", "report", "mail"}, Started: at.Add(-49 * time.Hour), At: at, Slots: 100, Busy: jobs, Held: 20, State: "running",
 		Rules: 31, Outcomes: map[string]uint64{"done": 1_234_567, "retried": 5120, "already-done": 77, "failed": 12},
@@ -28,7 +28,7 @@ func busyCard(jobs int) *control.Card {
 		HeadWait: 38200 * time.Millisecond, Rate: 601.3, Requests: map[string]uint64{"receive": 123456, "delete": 99999},
 	}
 	for i := range jobs {
-		c.Jobs = append(c.Jobs, control.CardJob{
+		c.Jobs = append(c.Jobs, control.RunningJob{
 			Key: fmt.Sprintf("0198c1d2-7d4f-7a3b-9c0d-%012d", i), ID: fmt.Sprintf("0198c1d2-7d4f-7a3b-9c0d-%012d", i),
 			Type: "charge", At: at.Add(-time.Duration(i) * time.Second), Attempt: 1, Fence: 1_795_318_330_000_000 + uint64(i),
 		})
@@ -53,7 +53,7 @@ func TestCardSize(t *testing.T) {
 		long.PausedBy = append(long.PausedBy, fmt.Sprint("rule", i))
 	}
 	long.NoRules = strings.Repeat("AccessDenied ", 100)
-	for name, c := range map[string]*control.Card{"empty": {}, "idle": busyCard(0), "busy": busyCard(8), "long": long} {
+	for name, c := range map[string]*control.WorkerStatus{"empty": {}, "idle": busyCard(0), "busy": busyCard(8), "long": long} {
 		b, err := encodeCard(c, "0123456789", "w", 700)
 		if err != nil || len(b) > 700 || !utf8.Valid(b) {
 			t.Errorf("%s: %d bytes, %v", name, len(b), err)
@@ -84,13 +84,13 @@ func TestCardSize(t *testing.T) {
 // TestCardWhole: what fits comes back as it was.
 func TestCardWhole(t *testing.T) {
 	at := time.Date(2026, 11, 22, 3, 32, 10, 0, time.UTC)
-	c := &control.Card{
+	c := &control.WorkerStatus{
 		Host: "h", PID: 1, Version: "v", Scope: "orders", Types: []string{"charge"}, Started: at.Add(-time.Hour), At: at, Slots: 10, Busy: 2, Held: 3, State: "paused",
 		PausedBy: []string{"abcde"}, Rules: 4, NoRules: "denied", Outage: "store", OutageSince: at.Add(-time.Minute), Outcomes: map[string]uint64{"done": 1},
 		Durations: map[string]control.Quantiles{"charge": {P50: time.Second, P95: 2 * time.Second, Max: 3 * time.Second}}, HeadWait: time.Second, Rate: 1.5,
 		Minute: &control.Runs{Runs: 3, Errors: 1}, MinuteTypes: map[string]control.Runs{"charge": {Runs: 3, Errors: 1}}, FullSince: at.Add(-time.Second), Retention: time.Hour, Interrupted: "park",
 		Requests: map[string]uint64{"receive": 1}, More: 1, Probe: true,
-		Jobs: []control.CardJob{{Key: "A-1", ID: "i-1", Type: "charge", At: at.Add(-time.Second), Attempt: 2, Fence: 7, Overdue: true}, {Key: "~A-2", ID: "~~", Type: "other", At: at, Attempt: 1}},
+		Jobs: []control.RunningJob{{Key: "A-1", ID: "i-1", Type: "charge", At: at.Add(-time.Second), Attempt: 2, Fence: 7, Overdue: true}, {Key: "~A-2", ID: "~~", Type: "other", At: at, Attempt: 1}},
 	}
 	b, err := encodeCard(c, "0123456789", "w", 2000)
 	if err != nil {

@@ -46,11 +46,11 @@ func ExampleSeats() {
 	ctx := context.Background()
 	store, _ := memstore.New(nil)
 	seat, _ := controlstore.NewSeat(store, controlstore.SeatOptions{Queue: "orders", Owner: "w-1/1"})
-	_ = seat.Beat(ctx, &control.Card{At: time.Now(), State: "running", Slots: 10, Busy: 3})
+	_ = seat.Beat(ctx, &control.WorkerStatus{At: time.Now(), State: "running", Slots: 10, Busy: 3})
 
 	seats, _ := controlstore.Seats(ctx, store, "orders")
 	for _, s := range seats {
-		fmt.Println(s.Owner, s.Card.State, s.Card.Busy, "of", s.Card.Slots)
+		fmt.Println(s.Owner, s.Status.State, s.Status.Busy, "of", s.Status.Slots)
 	}
 	// Output:
 	// w-1/1 running 3 of 10

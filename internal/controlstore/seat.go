@@ -115,7 +115,7 @@ func key(queue string, n int) dedupe.Key {
 // batch of 64 below it, each sixth time, and moves to a free seat that it finds there.
 //
 // An error says that the card may not be seen. The next Beat does all that is needed.
-func (t *Seat) Beat(ctx context.Context, c *control.Card) error {
+func (t *Seat) Beat(ctx context.Context, c *control.WorkerStatus) error {
 	card, err := encodeCard(c, t.id, t.o.Owner, cardRoom(t.o.Owner, key(t.o.Queue, highest).Key))
 	if err != nil {
 		return err

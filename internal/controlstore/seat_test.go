@@ -52,7 +52,7 @@ func (f *fleet) work(ctx context.Context, owner string, after time.Duration) {
 	}
 	begin := time.Now()
 	for {
-		if err := seat.Beat(ctx, &control.Card{Host: owner, At: time.Now(), Started: begin, State: "running"}); err != nil && ctx.Err() == nil {
+		if err := seat.Beat(ctx, &control.WorkerStatus{Host: owner, At: time.Now(), Started: begin, State: "running"}); err != nil && ctx.Err() == nil {
 			f.t.Error(owner, err)
 			return
 		}
@@ -106,8 +106,8 @@ func (f *fleet) seen() (live, dead, left int) {
 				f.t.Errorf("%s sits twice", s.Owner)
 			}
 			owners[s.Owner] = true
-			if s.Card == nil || s.Card.Host != s.Owner || s.Card.Owner != s.Owner || s.Card.Queue != "orders" {
-				f.t.Errorf("the card of %s is %+v", s.Owner, s.Card)
+			if s.Status == nil || s.Status.Host != s.Owner || s.Status.Owner != s.Owner || s.Status.Queue != "orders" {
+				f.t.Errorf("the card of %s is %+v", s.Owner, s.Status)
 			}
 		}
 	}
@@ -230,7 +230,7 @@ func TestSeatLost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		card := &control.Card{At: time.Now()}
+		card := &control.WorkerStatus{At: time.Now()}
 		if err := seat.Beat(t.Context(), card); err != nil || !strings.HasPrefix(seat.Name(), "a/b/") {
 			t.Fatalf("%q, %v", seat.Name(), err)
 		}
@@ -262,14 +262,14 @@ func TestFrozenWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{t: t, store: newStore(t)}
 		seat, _ := controlstore.NewSeat(f.store, controlstore.SeatOptions{Queue: "orders", Owner: "frozen"})
-		if err := seat.Beat(t.Context(), &control.Card{Host: "frozen", At: time.Now()}); err != nil {
+		if err := seat.Beat(t.Context(), &control.WorkerStatus{Host: "frozen", At: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		name := seat.Name()
 		<-time.After(5 * time.Minute)
 		f.start(20, 0)
 		synctest.Wait()
-		if err := seat.Beat(t.Context(), &control.Card{Host: "frozen", At: time.Now()}); err != nil || seat.Name() != name {
+		if err := seat.Beat(t.Context(), &control.WorkerStatus{Host: "frozen", At: time.Now()}); err != nil || seat.Name() != name {
 			t.Errorf("%q, was %q, %v", seat.Name(), name, err)
 		}
 		if live, dead, _ := f.seen(); live != 21 || dead != 0 {
@@ -287,7 +287,7 @@ func TestLostSeatAnswers(t *testing.T) {
 		s.cut = func(op string, n int) (bool, bool) { return op == "claim" && n <= 20, true }
 		seat, _ := controlstore.NewSeat(s, controlstore.SeatOptions{Queue: "orders", Owner: "w"})
 		for n := 1; ; n++ {
-			err := seat.Beat(t.Context(), &control.Card{Host: "w", At: time.Now()})
+			err := seat.Beat(t.Context(), &control.WorkerStatus{Host: "w", At: time.Now()})
 			if err == nil {
 				break
 			}
@@ -350,7 +350,7 @@ func TestOldCard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		seat, _ := controlstore.NewSeat(s, controlstore.SeatOptions{Queue: "orders", Owner: "w"})
-		if err := seat.Beat(t.Context(), &control.Card{At: time.Now(), State: "running"}); err != nil {
+		if err := seat.Beat(t.Context(), &control.WorkerStatus{At: time.Now(), State: "running"}); err != nil {
 			t.Fatal(err)
 		}
 		var n int
@@ -361,7 +361,7 @@ func TestOldCard(t *testing.T) {
 			t.Fatal(err)
 		}
 		occupy(t, s, n)
-		if seats, err := controlstore.Seats(t.Context(), s, "orders"); err != nil || len(seats) != 1 || seats[0].Card != nil || seats[0].Owner == "w" {
+		if seats, err := controlstore.Seats(t.Context(), s, "orders"); err != nil || len(seats) != 1 || seats[0].Status != nil || seats[0].Owner == "w" {
 			t.Errorf("the seats are %+v, %v", seats, err)
 		}
 	})
@@ -385,7 +385,7 @@ func TestCrowd(t *testing.T) {
 		for range 30 {
 			s := newStore(t)
 			seat, _ := controlstore.NewSeat(crowd{s}, controlstore.SeatOptions{Queue: "orders", Owner: "w"})
-			if err := seat.Beat(t.Context(), &control.Card{At: time.Now()}); err != nil {
+			if err := seat.Beat(t.Context(), &control.WorkerStatus{At: time.Now()}); err != nil {
 				t.Fatal(err)
 			}
 			var n int

@@ -28,7 +28,7 @@ type Sitting struct {
 	Until time.Time
 	// Card is what the worker says of itself. nil where it has not written it yet, or where a later
 	// version has written what this one cannot read.
-	Card *control.Card
+	Status *control.WorkerStatus
 }
 
 // Dead reports whether the worker has not been seen for too long, at now by the store's clock.
@@ -79,7 +79,7 @@ func sitting(r *dedupe.Record, n int, queue string) (t Sitting, id string) {
 	// The state of an earlier worker stays until the first card of this one.
 	if c, worker, err := decodeCard(r.State); err == nil && worker == r.MessageID {
 		named(c, r.Owner, queue)
-		t.Card = c
+		t.Status = c
 	}
 	return t, r.MessageID
 }

@@ -1,4 +1,5 @@
-// Package storecall makes one call of a store for one record, and repeats it until it has an answer.
+// Package storecall makes one call of a store for one record, and repeats it until it has an
+// answer.
 package storecall
 
 import (

@@ -208,14 +208,14 @@ func (b *begun) start(t *testing.T, a pausing, n int) *begun {
 }
 
 // live are the cards of the workers that live.
-func live(t *testing.T, b books) (cs []*control.Card) {
+func live(t *testing.T, b books) (cs []*control.WorkerStatus) {
 	t.Helper()
 	seats, err := controlstore.Seats(t.Context(), b.store(), "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range seats {
-		if c := seats[i].Card; c != nil && seats[i].Live(time.Now()) {
+		if c := seats[i].Status; c != nil && seats[i].Live(time.Now()) {
 			cs = append(cs, c)
 		}
 	}

@@ -38,7 +38,7 @@ func (r *rig) follower(owner string) {
 				continue
 			}
 			now := time.Now()
-			_ = s.Beat(ctx, &control.Card{Slots: 100, State: "running", Scope: "orders", Types: []string{"charge"}, Started: now, At: now, Rules: rules.Version})
+			_ = s.Beat(ctx, &control.WorkerStatus{Slots: 100, State: "running", Scope: "orders", Types: []string{"charge"}, Started: now, At: now, Rules: rules.Version})
 		}
 	}()
 	r.Cleanup(func() { cancel(); <-done })
@@ -180,8 +180,8 @@ func TestKeyShow(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	running := r.claim(charge("A-2"), time.Minute, dedupe.Rerun)
-	r.seat("w-3/1", func(c *control.Card) {
-		c.Jobs = []control.CardJob{{Key: "A-2", Type: "charge", At: time.Now(), Attempt: 1, Fence: running.Lease.Fence, Overdue: true}}
+	r.seat("w-3/1", func(c *control.WorkerStatus) {
+		c.Jobs = []control.RunningJob{{Key: "A-2", Type: "charge", At: time.Now(), Attempt: 1, Fence: running.Lease.Fence, Overdue: true}}
 	})
 	r.run("key", "show", "A-2").want(0, "CLAIMED", "running", "its lease lasts", "its context has ended, and it runs on", "next: onceq jobs running orders")
 }
@@ -224,8 +224,8 @@ func TestJobs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.beat(s, func(k *control.Card) {
-		k.Jobs = []control.CardJob{{Key: "S-1", Type: "charge", At: time.Now(), Attempt: 1, Fence: c.Lease.Fence}}
+	r.beat(s, func(k *control.WorkerStatus) {
+		k.Jobs = []control.RunningJob{{Key: "S-1", Type: "charge", At: time.Now(), Attempt: 1, Fence: c.Lease.Fence}}
 	})
 	r.run("jobs", "running", "orders").want(0, "S-1", "w-9/1", "next: onceq key show orders:charge S-1")
 	for tick := time.NewTicker(10 * time.Millisecond); !strings.Contains(r.run("workers", "orders").want(0).out, "DEAD"); <-tick.C {

@@ -33,7 +33,7 @@ func (r *rig) offers(want string, words ...string) {
 // everyRule is a version that no rules have yet: a worker with it follows at once.
 const everyRule = 1 << 40
 
-func follows(c *control.Card) { c.Rules = everyRule }
+func follows(c *control.WorkerStatus) { c.Rules = everyRule }
 
 // at takes a seat at another queue.
 func (r *rig) at(queue, owner string, types ...string) {
@@ -42,7 +42,7 @@ func (r *rig) at(queue, owner string, types ...string) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.beat(s, func(c *control.Card) { c.Scope, c.Types, c.Rules = queue, types, everyRule })
+	r.beat(s, func(c *control.WorkerStatus) { c.Scope, c.Types, c.Rules = queue, types, everyRule })
 }
 
 // TestCompleteFromCards: a shell is offered what the workers' cards tell: queues, workers, types,
@@ -51,7 +51,7 @@ func TestCompleteFromCards(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.patience = time.Minute
-	r.seat("w-1/1", func(c *control.Card) { c.Types, c.Rules = []string{"charge", "refund"}, everyRule })
+	r.seat("w-1/1", func(c *control.WorkerStatus) { c.Types, c.Rules = []string{"charge", "refund"}, everyRule })
 	r.seat("w-2/1", follows)
 	r.at("mails", "m-1/1", "welcome")
 
@@ -92,7 +92,7 @@ func TestCompleteHostile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.patience = time.Minute
-	r.seat("$(touch x)", func(c *control.Card) { c.Types = []string{"`id`", "a b", "x;y", "ok", "c\u009b2J", "q'"} })
+	r.seat("$(touch x)", func(c *control.WorkerStatus) { c.Types = []string{"`id`", "a b", "x;y", "ok", "c\u009b2J", "q'"} })
 	r.at("$(touch y)", "w-1/1")
 	r.offers("ok", "queue", "pause", "orders", "--type", "")
 	r.offers("", "workers", "orders", "")

@@ -251,7 +251,7 @@ func TestReplayBeside(t *testing.T) {
 	if err != nil {
 		t.Fatal(err) // eve has died
 	}
-	err = control.Alone(r.Context(), r.store, "letters/orders", func(context.Context) error {
+	err = control.WithLock(r.Context(), r.store, "letters/orders", func(context.Context) error {
 		if _, err := controlstore.Begin(r.Context(), r.store, control.Entry{Act: "replay", By: "bob", Reason: "x", Queue: "orders", Object: "plan 8d2c"}); err != nil {
 			t.Fatal(err)
 		}

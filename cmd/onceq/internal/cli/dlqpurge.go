@@ -255,7 +255,7 @@ func (a *app) redriveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			tasks, err := places.Redrives(ctx, t.Dead)
+			tasks, err := places.Redrives(ctx, t.DeadLetters)
 			if err != nil {
 				return err
 			}
@@ -310,7 +310,7 @@ func (a *app) startRedrive(ctx context.Context, w *world, t ops.Target, tasks []
 		Queue: t.Name, Act: "redrive", Reason: reason, Detail: map[string]string{"per_second": strconv.Itoa(speed)},
 	}, func(ctx context.Context) (map[string]string, error) {
 		var err error
-		done.Handle, err = places.StartRedrive(ctx, t.Dead, speed)
+		done.Handle, err = places.StartRedrive(ctx, t.DeadLetters, speed)
 		return nil, err
 	})
 	if err != nil {
@@ -330,7 +330,7 @@ func (a *app) cancelRedrive(ctx context.Context, w *world, t ops.Target, tasks [
 			return err
 		}
 		audit, err := w.Act(ctx, ops.ActSpec{Queue: t.Name, Act: "cancel redrive", Reason: reason}, func(ctx context.Context) (map[string]string, error) {
-			moved, err := places.CancelRedrive(ctx, t.Dead, task.Handle)
+			moved, err := places.CancelRedrive(ctx, t.DeadLetters, task.Handle)
 			task.Moved = moved
 			return map[string]string{"moved": strconv.FormatInt(moved, 10)}, err
 		})

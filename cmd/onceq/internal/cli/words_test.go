@@ -41,8 +41,8 @@ func TestStalledMore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.beat(s, func(c *control.Card) {
-		c.Jobs, c.More = []control.CardJob{{Key: "S-1", Type: "charge", At: time.Now()}}, 12
+	r.beat(s, func(c *control.WorkerStatus) {
+		c.Jobs, c.More = []control.RunningJob{{Key: "S-1", Type: "charge", At: time.Now()}}, 12
 	})
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -8,13 +8,13 @@ import (
 	"github.com/onceq/onceq/internal/backoff"
 )
 
-// Price is what a pause costs. There are two costs:
+// Cost is what a pause costs. There are two costs:
 //
 //   - Under the pause of a scope or a type on a queue that others use, too, each message of it is
 //     received again and again. The pause of a whole queue costs no receives.
 //   - A queue that keeps messages for some days goes on counting, whatever is paused. What waits
 //     for longer than that is deleted, and nobody is told.
-type Price struct {
+type Cost struct {
 	// For is how long the pause is.
 	For time.Duration
 	// MaxReceives is after how many receives the queue moves a message away, as
@@ -34,7 +34,7 @@ type Price struct {
 }
 
 // Receives is how often the pause has a message received, about.
-func (p Price) Receives() int {
+func (p Cost) Receives() int {
 	return backoff.Receives(p.For)
 }
 
@@ -46,30 +46,30 @@ func (p Price) Receives() int {
 //   - It would outlast the queue: a message may wait for seven eighths of Kept. The rest is left to
 //     the workers, who have to work off what has gathered.
 //
-// The error is a *[PriceError].
-func (p Price) Check() error {
+// The error is a *[CostError].
+func (p Cost) Check() error {
 	if p.outlasts() || !p.paysReceives() {
-		return &PriceError{p}
+		return &CostError{p}
 	}
 	return nil
 }
 
-func (p Price) paysReceives() bool {
+func (p Cost) paysReceives() bool {
 	return p.MaxReceives <= 0 || p.MaxReceives-max(0, p.MaxAttempts) >= p.Receives()
 }
 
 // outlasts reports whether what waits now would be deleted before the workers can have done it.
-func (p Price) outlasts() bool { return p.Kept > 0 && p.For+p.Oldest > p.waits() }
+func (p Cost) outlasts() bool { return p.Kept > 0 && p.For+p.Oldest > p.waits() }
 
 // waits is how long a message may wait in all.
-func (p Price) waits() time.Duration { return p.Kept - p.Kept/8 }
+func (p Cost) waits() time.Duration { return p.Kept - p.Kept/8 }
 
-// PriceError refuses a pause because of what it costs.
-type PriceError struct{ Price Price }
+// CostError refuses a pause because of what it costs.
+type CostError struct{ Cost Cost }
 
 // Error is the arithmetic, in a sentence.
-func (e *PriceError) Error() string {
-	p := &e.Price
+func (e *CostError) Error() string {
+	p := &e.Cost
 	if p.outlasts() {
 		return p.deletes()
 	}
@@ -82,7 +82,7 @@ func (e *PriceError) Error() string {
 }
 
 // deletes is the arithmetic of a pause that outlasts the queue.
-func (p *Price) deletes() string {
+func (p *Cost) deletes() string {
 	age, most := "", max(0, p.waits()-p.Oldest)
 	if p.Oldest > 0 {
 		age = fmt.Sprintf(", and its oldest has waited for %s", ahead.Days(p.Oldest))

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A Card is what a worker says of itself, each time it renews its seat.
-type Card struct {
+// A WorkerStatus is what a worker says of itself, each time it renews its seat.
+type WorkerStatus struct {
 	// Owner and Queue are filled in by readers: the seat has them.
 	Owner, Queue string
 	// Host and PID are the worker's process, and Version that of the library.
@@ -55,7 +55,7 @@ type Card struct {
 	// Requests are the requests to the queue, by kind, where the broker counts them.
 	Requests map[string]uint64
 	// Jobs are those that run, the oldest first, and More how many others do.
-	Jobs []CardJob
+	Jobs []RunningJob
 	More int
 	// Probe says that the worker answers probes.
 	Probe bool
@@ -68,9 +68,9 @@ type Quantiles struct{ P50, P95, Max time.Duration }
 // for good, or parked.
 type Runs struct{ Runs, Errors uint64 }
 
-// CardJob is a running job on a [Card]. Key or ID is empty where it is left out: they are the same,
-// or keys are not shown. One that ends in "…" was cut.
-type CardJob struct {
+// RunningJob is a running job on a [WorkerStatus]. Key or ID is empty where it is left out: they
+// are the same, or keys are not shown. One that ends in "…" was cut.
+type RunningJob struct {
 	Key, ID, Type string
 	// At is when its handler began, by the worker's clock, to the second.
 	At      time.Time
@@ -81,7 +81,7 @@ type CardJob struct {
 }
 
 // Running is the running job with a key; nil = none is named.
-func (c *Card) Running(key string) *CardJob {
+func (c *WorkerStatus) Running(key string) *RunningJob {
 	for i := range c.Jobs {
 		j := &c.Jobs[i]
 		short, wasCut := strings.CutSuffix(j.Key, "…")

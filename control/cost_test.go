@@ -8,7 +8,7 @@ import (
 	"github.com/onceq/onceq/internal/backoff"
 )
 
-func TestPrice(t *testing.T) {
+func TestCost(t *testing.T) {
 	for _, c := range []struct {
 		d                 time.Duration
 		receives, of, max int
@@ -24,12 +24,12 @@ func TestPrice(t *testing.T) {
 		{24 * time.Hour, 100, -1, 100, false},
 		{24 * time.Hour, 100, -1, 99, true},
 	} {
-		p := control.Price{For: c.d, MaxReceives: c.max, MaxAttempts: c.of, Queue: "orders", Target: "orders-dead"}
+		p := control.Cost{For: c.d, MaxReceives: c.max, MaxAttempts: c.of, Queue: "orders", Target: "orders-dead"}
 		if err := p.Check(); p.Receives() != c.receives || (err != nil) != c.refused {
 			t.Errorf("%+v: %d receives, %v", p, p.Receives(), err)
 		}
 	}
-	err := control.Price{For: 24 * time.Hour, MaxReceives: 40, MaxAttempts: 10, Queue: "orders", Target: "orders-dead"}.Check()
+	err := control.Cost{For: 24 * time.Hour, MaxReceives: 40, MaxAttempts: 10, Queue: "orders", Target: "orders-dead"}.Check()
 	const want = "orders moves a message to orders-dead after 40 receives; a pause of 24h costs about 100. Pause the queue, or raise maxReceiveCount"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
@@ -45,7 +45,7 @@ func TestPrice(t *testing.T) {
 		{time.Hour, 96 * time.Hour, 83*time.Hour + 30*time.Minute, "orders keeps a message for 4d, paused or not, and its oldest has waited for 3d12h; a pause of 1h deletes what waits. Pause for 30m at most, or make the queue keep messages for longer"},
 		{time.Hour, 96 * time.Hour, 90 * time.Hour, "orders keeps a message for 4d, paused or not, and its oldest has waited for 3d18h; a pause of 1h deletes what waits. Make the queue keep messages for longer"},
 	} {
-		err, got := (control.Price{For: c.d, Kept: c.kept, Oldest: c.oldest, Queue: "orders"}).Check(), ""
+		err, got := (control.Cost{For: c.d, Kept: c.kept, Oldest: c.oldest, Queue: "orders"}).Check(), ""
 		if err != nil {
 			got = err.Error()
 		}
@@ -60,7 +60,7 @@ func TestPrice(t *testing.T) {
 		for ; at < d; n++ {
 			at += max(time.Second, backoff.For(d-at, n+1))
 		}
-		if most := (control.Price{For: d}).Receives(); n > most {
+		if most := (control.Cost{For: d}).Receives(); n > most {
 			t.Errorf("a pause of %v costs %d receives, more than %d", d, n, most)
 		}
 	}
