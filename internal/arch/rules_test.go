@@ -16,12 +16,13 @@ var core = []string{
 }
 
 // programs are not imported by anything: they may print, and import what they show.
-var programs = []string{"examples/...", "cmd/...", "localstack/...", "internal/tests/...", "internal/release", "internal/mutants"}
+var programs = []string{"examples/...", "cmd/...", "adapters/gcppubsub/cmd/...", "localstack/...", "internal/tests/...", "internal/release", "internal/mutants"}
 
 // testSupport is code for tests that is not itself in _test.go files.
 var testSupport = []string{
 	"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/faulty", "internal/suite",
-	"internal/storetest", "internal/testserver/...", "sqsfake", "pubsubfake", "localstack/...", "internal/tests/...",
+	"internal/storetest", "internal/testserver/...", "sqsfake", "adapters/gcppubsub/pubsubfake", "localstack/...", "internal/tests/...",
+	"adapters/gocloudpubsub/internal/gocloudtest",
 }
 
 // apart are modules whose packages keep no rule but the length of a file: they compare onceq
@@ -160,17 +161,41 @@ var layers = []layer{
 		why: "probes need net/http and the core, whatever the queue and the store are",
 	},
 	{
-		pkgs: "adapters/pubsubpush", may: []string{".", "broker", "dedupe", "visibility", "dlq", "control"},
+		pkgs: "adapters/gcppubsub/pubsubpush", may: []string{".", "broker", "dedupe", "visibility", "dlq", "control"},
 		why: "a push service needs net/http and the core; its dead letters' topic brings the client",
 	},
 	{
-		pkgs: "adapters/gocloudpubsub/urls",
+		pkgs: "adapters/gcppubsub/pubsubfake",
+		others: []string{
+			"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb", "cloud.google.com/go/iam/apiv1/iampb",
+			"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/...",
+		},
+		testOthers: []string{"cloud.google.com/go/...", "google.golang.org/..."},
+		why:        "it serves the messages of Pub/Sub's API over gRPC, and knows no client",
+	},
+	{
+		pkgs: "adapters/gcppubsub/cmd/...", may: []string{"..."}, others: []string{"..."}, testOthers: []string{"..."},
+		why: "the fake as a program, for users who test in other languages",
+	},
+	{
+		pkgs: "adapters/gocloudpubsub/onceqpubsub/urls",
 		may: []string{
 			".", "broker", "dedupe", "visibility", "dlq", "control",
-			"adapters/gocloudpubsub", "adapters/awssqs", "adapters/awssqs/internal/leansqs", "adapters/gcppubsub", "adapters/membroker",
+			"adapters/gocloudpubsub/onceqpubsub", "adapters/gocloudpubsub/internal/wellknown",
+			"adapters/awssqs", "adapters/awssqs/internal/leansqs", "adapters/gcppubsub", "adapters/membroker",
 		},
 		others: []string{"..."}, testOthers: []string{"..."},
 		why: "a URL names the queue's kind, so its openers know the drivers, which the rest of its module does not",
+	},
+	{
+		pkgs: "adapters/gocloudpubsub/internal/gocloudtest", may: []string{"..."},
+		others: []string{"..."},
+		why:    "the tests of both directions play in it",
+	},
+	{
+		pkgs: "adapters/gocloudpubsub/...", may: []string{".", "broker", "dedupe", "visibility", "dlq", "control", "adapters/gocloudpubsub/internal/wellknown"},
+		others: []string{"..."}, testOthers: []string{"..."},
+		why: "two directions that know nothing of each other but the words beneath both",
 	},
 	{
 		pkgs: "adapters/sqlitebroker", may: []string{"broker", "dedupe", "dedupe/machine", "dedupe/sqlitestore"}, testOthers: []string{sqliteDriver},
@@ -201,15 +226,6 @@ var layers = []layer{
 	{
 		pkgs: "sqsfake", testOthers: []string{"github.com/aws/..."},
 		why: "users' tests take the server with the standard library alone",
-	},
-	{
-		pkgs: "pubsubfake",
-		others: []string{
-			"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb", "cloud.google.com/go/iam/apiv1/iampb",
-			"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/...",
-		},
-		testOthers: []string{"cloud.google.com/go/...", "google.golang.org/..."},
-		why:        "it serves the messages of Pub/Sub's API over gRPC, and knows no client",
 	},
 	{
 		pkgs: "internal/sdkhttp", others: []string{"github.com/aws/..."},
@@ -297,7 +313,7 @@ var (
 	// named ...Config or ...Options, because that is where defaults and limits are told.
 	documented = []string{"..."}
 	// undocumented packages are imported by no user.
-	undocumented = []string{"internal/...", "examples/...", "cmd/..."}
+	undocumented = []string{"internal/...", "examples/...", "cmd/...", "adapters/gcppubsub/cmd/..."}
 	// maxLines: a longer file has more than one job.
 	maxLines = 600
 )
