@@ -162,8 +162,8 @@ const minRate = 1.0 / 3600
 //   - A letter with metadata that the worker could not read is sent as it had come, except for a
 //     member that would reopen something.
 //   - Under Options.LetterKeys a letter that no key has signed is sent without its fence, and
-//     counted in Report.Unsigned; see TrustUnsigned. What is sent with a fence is signed anew, by the first
-//     key.
+//     counted in Report.Unsigned; see TrustUnsigned. What is sent with a fence is signed anew, by
+//     the first key.
 //
 // A letter has fence 0 if no claim was won for it. Its class then decides:
 //

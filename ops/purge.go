@@ -24,8 +24,8 @@ type PurgeSpec struct {
 	Beside bool
 }
 
-// refuses is the error where something is set that ops sets by itself.
-func (s *PurgeSpec) refuses() error {
+// checkPurge is the error where something is set that ops sets by itself.
+func checkPurge(s *PurgeSpec) error {
 	switch {
 	case s.Plan != nil:
 		return fmt.Errorf("%w: PurgeSpec.Plan is set; give the plan to Purge", ErrRefused)
@@ -38,7 +38,7 @@ func (s *PurgeSpec) refuses() error {
 // PlanPurge freezes the letters that spec chooses. Nothing is removed. The errors are as in
 // PlanReplay.
 func (o *Ops) PlanPurge(ctx context.Context, spec PurgeSpec) (*dlq.Plan, error) {
-	if err := spec.refuses(); err != nil {
+	if err := checkPurge(&spec); err != nil {
 		return nil, err
 	}
 	q, err := o.lettersOf(spec.Queue)
@@ -51,7 +51,7 @@ func (o *Ops) PlanPurge(ctx context.Context, spec PurgeSpec) (*dlq.Plan, error) 
 // Purge removes the letters of a plan, and no others. Their jobs stay failed or parked in the
 // store. The audit has the intent before, and the numbers after.
 func (o *Ops) Purge(ctx context.Context, p *dlq.Plan, spec PurgeSpec) (rep dlq.Report, audit string, err error) {
-	if err := spec.refuses(); err != nil {
+	if err := checkPurge(&spec); err != nil {
 		return rep, "", err
 	}
 	t, err := o.target(spec.Queue)

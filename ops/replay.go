@@ -24,9 +24,9 @@ type ReplaySpec struct {
 	// three by itself, and PlanReplay is the dry run. Other than in dlq:
 	//
 	//   - To is the Target's queue by default.
-	//   - The act asks the store for the jobs of a batch. It goes on when all are done. It ends with
-	//     a [*dlq.CanaryError] when an attempt of one has failed since, or when not all are done at
-	//     the end of CanaryWait. Without a Store it goes by letters that come back.
+	//   - The act asks the store for the jobs of a batch. It goes on when all are done. It ends
+	//     with a [*dlq.CanaryError] when an attempt of one has failed since, or when not all are
+	//     done at the end of CanaryWait. Without a Store it goes by letters that come back.
 	//   - Canaries that nobody would run are refused, unless CanaryAny is set: while a rule pauses
 	//     the queue, or a scope or type of the plan's letters, and where all workers that have a
 	//     seat at the queue are dead or have left. The error wraps [ErrRefused].
@@ -226,7 +226,7 @@ func besides(ctx context.Context, t *target, act dlq.Act, left time.Duration) er
 }
 
 func (o *Ops) replayOf(spec *ReplaySpec) (*target, *dlq.Queue, error) {
-	if err := spec.refuses(); err != nil {
+	if err := checkReplay(spec); err != nil {
 		return nil, nil, err
 	}
 	t, err := o.target(spec.Queue)
@@ -247,8 +247,8 @@ func (o *Ops) replayOf(spec *ReplaySpec) (*target, *dlq.Queue, error) {
 	return t, q, nil
 }
 
-// refuses is the error where something is set that ops sets by itself.
-func (s *ReplaySpec) refuses() error {
+// checkReplay is the error where something is set that ops sets by itself.
+func checkReplay(s *ReplaySpec) error {
 	switch {
 	case s.Plan != nil || s.Judge != nil || s.Done != nil:
 		return fmt.Errorf("%w: ReplaySpec: Plan, Judge and Done are set by ops itself", ErrRefused)

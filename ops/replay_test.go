@@ -310,6 +310,44 @@ func TestReplayAfterADeadOperator(t *testing.T) {
 	})
 }
 
+// TestOptionsOfOps: what ops sets by itself is refused, so that nobody takes an act for a dry run.
+func TestOptionsOfOps(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		r.died("a")
+		purge := ops.PurgeSpec{Queue: "orders", Reason: "x", PurgeOptions: dlq.PurgeOptions{All: true, NoExport: true}}
+		p := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x"}))
+		purged := must(r.ops.PlanPurge(r.Context(), purge))
+		for name, o := range map[string]dlq.ReplayOptions{
+			"DryRun": {DryRun: true}, "Plan": {Plan: p.Plan},
+			"Judge": {Judge: func(context.Context, []dlq.Planned) error { return nil }},
+			"Done":  {Done: func(context.Context, []dlq.Ref) (dlq.Became, error) { return dlq.Became{}, nil }},
+		} {
+			spec := ops.ReplaySpec{Queue: "orders", Reason: "x", ReplayOptions: o}
+			if _, err := r.ops.PlanReplay(r.Context(), spec); !errors.Is(err, ops.ErrRefused) {
+				t.Errorf("%s: %v", name, err)
+			}
+			act := *p
+			act.Spec = spec
+			if _, _, err := r.ops.Replay(r.Context(), &act); !errors.Is(err, ops.ErrRefused) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for name, change := range map[string]func(*ops.PurgeSpec){
+			"DryRun": func(s *ops.PurgeSpec) { s.DryRun = true }, "Plan": func(s *ops.PurgeSpec) { s.Plan = purged },
+		} {
+			spec := purge
+			change(&spec)
+			if _, err := r.ops.PlanPurge(r.Context(), spec); !errors.Is(err, ops.ErrRefused) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if _, _, err := r.ops.Purge(r.Context(), purged, spec); !errors.Is(err, ops.ErrRefused) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		r.wantDepths(1, 0)
+	})
+}
+
 // TestReplayByTwoAtOnce: of two who begin together one goes on, and the other hears of him.
 func TestReplayByTwoAtOnce(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {

@@ -2,8 +2,8 @@
 // their cards, and the audit. Workers and package ops use it.
 //
 //   - [Change] edits the rules, [Read] reads them.
-//   - A [Seat] is a worker's place. Its lease says that the worker lives, and its card what it does.
-//     [Seats] reads the seats of a queue.
+//   - A [Seat] is a worker's place. Its lease says that the worker lives, and its card what it
+//     does. [Seats] reads the seats of a queue.
 //   - [Begin] and [Act.End] write the audit: who did what, and why. [Acts] reads it.
 package controlstore
 

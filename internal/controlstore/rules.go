@@ -49,7 +49,8 @@ func (r *Rules) For(queue, scope, typ string, now time.Time) (control.Verdict, b
 			continue
 		}
 		switch {
-		case u.Do == control.Pause, u.Do == control.Limit && u.Slots <= 0: // Change makes pauses of these, others may not
+		case u.Do == control.Pause, u.Do == control.Limit && u.Slots <= 0:
+			// Change makes pauses of the latter, others may not.
 			if pause == nil || u.Until.After(pause.Until) {
 				pause = u
 			}
