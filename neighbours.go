@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/retry"
 )
@@ -30,7 +31,7 @@ var ErrUnlike = errors.New("onceq: another worker of the queue has other setting
 
 // unlike says in what the settings of another worker differ from the card of this one; empty = in
 // nothing. A card of an earlier version does not say all.
-func unlike(own, other *control.Card) string {
+func unlike(own, other *control.WorkerStatus) string {
 	switch {
 	case other == nil:
 	case own.Scope != other.Scope:
@@ -48,11 +49,11 @@ func unlike(own, other *control.Card) string {
 func (s *steward) unlikes(ctx context.Context) (map[string]string, error) {
 	call := engine.CallContext(ctx, s.p.c.CallTimeout)
 	defer call.Close()
-	seats, err := control.Seats(call, s.p.book.store, seatText(s.p.queueName))
+	seats, err := controlstore.Seats(call, s.p.book.store, seatText(s.p.queueName))
 	if err != nil {
 		return nil, err
 	}
-	own := &control.Card{Scope: s.p.c.Scope, Retention: s.p.c.Retention, Interrupted: s.p.c.Defaults.Interrupted.String()}
+	own := &control.WorkerStatus{Scope: s.p.c.Scope, Retention: s.p.c.Retention, Interrupted: s.p.c.Defaults.Interrupted.String()}
 	owner, now := seatText(s.p.c.Owner), time.Now()
 	found := make(map[string]string)
 	for i := range seats {
@@ -60,7 +61,7 @@ func (s *steward) unlikes(ctx context.Context) (map[string]string, error) {
 		if t.Owner == owner || !t.Live(now) { // what it was itself before is over
 			continue
 		}
-		if text := unlike(own, t.Card); text != "" {
+		if text := unlike(own, t.Status); text != "" {
 			found[t.Owner] = text
 		}
 	}

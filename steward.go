@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/retry"
 )
@@ -52,7 +53,7 @@ type steward struct {
 	f     *flow
 	book  *rulebook
 	every time.Duration
-	seat  *control.Seat
+	seat  *controlstore.Seat
 	out   engine.Outage // of the seat
 	fails int           // beats in a row; the keeper's of the seat
 
@@ -82,8 +83,8 @@ func newSteward(w steered, p *intake, f *flow) *steward {
 		w: w, p: p, f: f, book: p.book, every: o.Every, news: make(chan struct{}, 1), show: make(chan struct{}, 1), left: make(chan struct{}),
 	}
 	// A name that is too long for a seat is shortened: nobody may be unable to start for it.
-	seat, err := control.NewSeat(p.book.store, control.SeatOptions{
-		Queue: seatText(p.queueName), Owner: seatText(p.c.Owner), TTL: max(control.DefaultTTL, 3*o.Every),
+	seat, err := controlstore.NewSeat(p.book.store, controlstore.SeatOptions{
+		Queue: seatText(p.queueName), Owner: seatText(p.c.Owner), TTL: max(controlstore.DefaultTTL, 3*o.Every),
 	})
 	if err != nil {
 		p.log.LogAttrs(f.Terms.Base, slog.LevelWarn, "onceq: the worker cannot be shown to operators", slog.Any("error", err))
@@ -180,7 +181,7 @@ func isSlow(err error) bool {
 // answersOthers reports whether the store answers another call than a read. That one changes
 // nothing, because nobody has such a claim.
 func (s *steward) answersOthers(ctx context.Context) bool {
-	n := dedupe.Renewal{Key: dedupe.Key{Scope: control.ScopeWorker, Key: "nobody/0"}, TTL: time.Second}
+	n := dedupe.Renewal{Key: dedupe.Key{Scope: controlstore.ScopeWorker, Key: "nobody/0"}, TTL: time.Second}
 	_, _ = rand.Read(n.Token[:])
 	defer s.book.watches(ctx)()
 	as, err := s.book.store.Renew(ctx, []dedupe.Renewal{n})
@@ -365,7 +366,7 @@ func (s *steward) sits(ctx context.Context) {
 // beat writes the card. Nobody waits for it, and no job depends on it.
 func (s *steward) beat(ctx context.Context) {
 	err := s.seat.Beat(ctx, s.describe(s.w.glance()))
-	if errors.Is(err, control.ErrSeatLost) {
+	if errors.Is(err, controlstore.ErrSeatLost) {
 		s.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the worker's seat was taken; it takes another", slog.Any("error", err))
 		s.p.tellEvent(s.f.Terms.Base, WorkerEvent{Kind: EventSeatLost, Err: err})
 		err = s.seat.Beat(ctx, s.describe(s.w.glance()))
