@@ -11,7 +11,6 @@ var largestCycle = map[string]int{
 	"adapters/dynamooutbox":            10,
 	"adapters/gcppubsub":               5,
 	"adapters/gcppubsub/pubsubfake":    6,
-	"adapters/gocloudpubsub":           10,
 	"adapters/httponceq":               2,
 	"adapters/membroker":               8,
 	"adapters/pgbroker":                9,
