@@ -7,7 +7,7 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
-// WorkerObserver is an optional power of an [Observer]: it is told what happens to a worker as a
+// WorkerObserver is an optional interface of an [Observer]: it gets what happens to a worker as a
 // whole, where the log has a line of it. NewProcessor looks for it in ProcessorConfig.Observer, and
 // in what that wraps ([github.com/onceq/onceq/broker.As]).
 //

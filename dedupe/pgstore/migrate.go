@@ -104,9 +104,9 @@ func (s *Store) complement(ctx context.Context) (have *present, err error) {
 	return have, err
 }
 
-// ask sends a statement with an argument as all calls send theirs, so that what hinders them is
-// known at the start. Migrate's own transaction would not notice an encoding that pgx refuses in
-// the simple protocol, because it has set the encoding before its next statement.
+// ask sends one parameterised statement the way all later calls do, so that a setting that would
+// break them fails at start. Migrate's own transaction would not notice an encoding that pgx
+// refuses in the simple protocol, because it has set the encoding before its next statement.
 //
 // A pool is asked on several connections, one after the other. A pooler that knows nothing of
 // prepared statements then has two of one name on one connection to the server, which refuses the
