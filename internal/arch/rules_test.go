@@ -22,6 +22,7 @@ var programs = []string{"examples/...", "cmd/...", "adapters/gcppubsub/cmd/...",
 var testSupport = []string{
 	"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/faulty", "internal/suite",
 	"internal/storetest", "internal/testserver/...", "sqsfake", "adapters/gcppubsub/pubsubfake", "localstack/...", "internal/tests/...",
+	"adapters/gocloudpubsub/internal/gocloudtest",
 }
 
 // apart are modules whose packages keep no rule but the length of a file: they compare onceq
@@ -177,13 +178,24 @@ var layers = []layer{
 		why: "the fake as a program, for users who test in other languages",
 	},
 	{
-		pkgs: "adapters/gocloudpubsub/urls",
+		pkgs: "adapters/gocloudpubsub/onceqpubsub/urls",
 		may: []string{
 			".", "broker", "dedupe", "visibility", "dlq", "control",
-			"adapters/gocloudpubsub", "adapters/awssqs", "adapters/awssqs/internal/leansqs", "adapters/gcppubsub", "adapters/membroker",
+			"adapters/gocloudpubsub/onceqpubsub", "adapters/gocloudpubsub/internal/wellknown",
+			"adapters/awssqs", "adapters/awssqs/internal/leansqs", "adapters/gcppubsub", "adapters/membroker",
 		},
 		others: []string{"..."}, testOthers: []string{"..."},
 		why: "a URL names the queue's kind, so its openers know the drivers, which the rest of its module does not",
+	},
+	{
+		pkgs: "adapters/gocloudpubsub/internal/gocloudtest", may: []string{"..."},
+		others: []string{"..."},
+		why:    "the tests of both directions play in it",
+	},
+	{
+		pkgs: "adapters/gocloudpubsub/...", may: []string{".", "broker", "dedupe", "visibility", "dlq", "control", "adapters/gocloudpubsub/internal/wellknown"},
+		others: []string{"..."}, testOthers: []string{"..."},
+		why: "two directions that know nothing of each other but the words beneath both",
 	},
 	{
 		pkgs: "adapters/sqlitebroker", may: []string{"broker", "dedupe", "dedupe/machine", "dedupe/sqlitestore"}, testOthers: []string{sqliteDriver},

@@ -52,8 +52,8 @@ var bridges = []mutant{
 		Why: "each Deadline is late by as long as the first extension took",
 	},
 	{
-		File: "adapters/gocloudpubsub/subscription.go", Text: "if !d.acked {\n", With: "if d != nil {\n",
-		Package: "adapters/gocloudpubsub", Test: "TestDriverShutdownWithAnAckAndALostLease",
+		File: "adapters/gocloudpubsub/onceqpubsub/subscription.go", Text: "if !d.acked {\n", With: "if d != nil {\n",
+		Package: "adapters/gocloudpubsub/onceqpubsub", Test: "TestShutdownWithAnAckAndALostLease",
 		Why: "Shutdown does not tell an ack once more, so a message that is done is delivered again",
 	},
 	{

@@ -68,11 +68,11 @@ func (q *gocloudQueues) end(url string, p *onceqtest.Process) (end, error) {
 	open := func(ctx context.Context) (*pubsub.Subscription, error) {
 		o := &awssnssqs.SubscriptionOptions{Raw: true, WaitTime: time.Second}
 		if !q.alone {
-			o.ReceiveBatcherOptions = gocloudpubsub.NoPrefetch
+			o.ReceiveBatcherOptions = gocloudpubsub.NoPrefetch()
 		}
 		return awssnssqs.OpenSubscription(ctx, c, url, o), nil
 	}
-	o := &gocloudpubsub.Options{Queue: url, Reopen: open}
+	o := gocloudpubsub.Options{Queue: url, Reopen: open}
 	if q.alone {
 		o.Queue, o.Visibility = "", q.visibility
 	}
