@@ -10,7 +10,7 @@ QUEUE ?=
 # all packages of all modules that go.work names
 PKGS ?= work
 TESTFLAGS ?=
-# make bench BENCH=Worker BENCHPKGS=. runs less; BENCHPKGS is every package that has a benchmark
+# make bench BENCH=Worker BENCHPKGS=./internal/coretest/life runs less; BENCHPKGS is every package that has a benchmark
 BENCH ?= .
 BENCHPKGS ?=
 BENCHFLAGS ?=
@@ -32,7 +32,7 @@ RACE := -race $(UNWATCHED:%=-gcflags=%=-race=false)
 # this order. They wait for leases and servers as often as they compute, so three run at a
 # time. With four, cells of the matrix that live in real time came too late on a busy machine.
 ifeq ($(PKGS),work)
-LONGEST := ./internal/tests/matrix ./adapters/gocloudpubsub ./adapters/awssqs ./dedupe/dynamostore ./dedupe/pgstore ./adapters/pgbroker ./adapters/dynamooutbox ./adapters/watermillonceq ./localstack . ./internal/tests/chaos ./internal/tests/function
+LONGEST := ./internal/tests/matrix ./adapters/gocloudpubsub ./adapters/awssqs ./dedupe/dynamostore ./dedupe/pgstore ./adapters/pgbroker ./adapters/dynamooutbox ./adapters/watermillonceq ./localstack ./internal/coretest/outages ./internal/tests/chaos ./internal/coretest/life ./internal/coretest/claims ./internal/tests/function
 ATATIME := -p 3
 endif
 # Each of fifty test programs would wait a second at its end for a late race.

@@ -21,7 +21,7 @@ var programs = []string{"examples/...", "cmd/...", "adapters/gcppubsub/cmd/...",
 // testSupport is code for tests that is not itself in _test.go files.
 var testSupport = []string{
 	"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/faulty", "internal/suite",
-	"internal/storetest", "internal/testserver/...", "sqsfake", "adapters/gcppubsub/pubsubfake", "localstack/...", "internal/tests/...",
+	"internal/storetest", "internal/coretest/rig", "internal/testserver/...", "sqsfake", "adapters/gcppubsub/pubsubfake", "localstack/...", "internal/tests/...",
 	"adapters/gocloudpubsub/internal/gocloudtest",
 }
 

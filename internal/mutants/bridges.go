@@ -23,7 +23,7 @@ var bridges = []mutant{
 	},
 	{
 		File: "poll.go", Text: "wait = min(firstWait, most)", With: "wait = most",
-		Package: ".", Test: "TestReadyOnAnEmptyQueue",
+		Package: "internal/coretest/operating", Test: "TestReadyOnAnEmptyQueue",
 		Why: "each pod of a rollout waits for a whole long poll of an empty queue",
 	},
 	{

@@ -23,22 +23,22 @@ WHERE (SELECT`,
 	},
 	{
 		File: "internal/engine/claim.go", Text: "f != 0 && f <= known", With: "f != 0 && f <= known && false",
-		Package: ".", Test: "TestStoreWentBack",
+		Package: "internal/coretest/outages", Test: "TestStoreWentBack",
 		Why: "a database that was restored under running workers gives out fences a second time, and nobody says a word",
 	},
 	{
 		File: "internal/engine/claim.go", Text: "c.Outcome == dedupe.Won && !r.asked", With: "c.Outcome == dedupe.Won && r != nil",
-		Package: ".", Test: "TestRepeatedClaimIsNoPast",
+		Package: "internal/coretest/outages", Test: "TestRepeatedClaimIsNoPast",
 		Why: "one lost answer stops a queue, because a repeated claim has its first fence",
 	},
 	{
 		File: "steward.go", Text: "if rs.Version < obeyed {", With: "if rs.Version > obeyed {",
-		Package: ".", Test: "TestRulesWentBack",
+		Package: "internal/coretest/outages", Test: "TestRulesWentBack",
 		Why: "a restore that takes a pause away lets the workers go on",
 	},
 	{
 		File: "restored.go", Text: "if err == nil && !back {", With: "if err == nil && !back && false {",
-		Package: ".", Test: "TestFencesInNoOrder",
+		Package: "internal/coretest/outages", Test: "TestFencesInNoOrder",
 		Why: "a sequence with a CACHE stops a queue at each claim",
 	},
 	{
