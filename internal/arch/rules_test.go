@@ -20,9 +20,23 @@ var programs = []string{"examples/...", "cmd/...", "adapters/gcppubsub/cmd/...",
 
 // testSupport is code for tests that is not itself in _test.go files.
 var testSupport = []string{
-	"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/faulty", "internal/suite",
-	"internal/storetest", "internal/proof", "internal/coretest/rig", "internal/testserver/...", "sqsfake", "adapters/gcppubsub/pubsubfake", "localstack/...", "internal/tests/...",
+	"broker/brokertest",
+	"dedupe/dedupetest",
+	"onceqtest",
+	"internal/faulty",
+	"internal/suite",
+	"internal/storetest",
+	"internal/coretest/rig",
+	"internal/proof",
+	"internal/testserver/...",
+	"internal/fakeserver/...",
+	"sqsfake",
+	"adapters/gcppubsub/pubsubfake",
+	"localstack/...",
+	"internal/tests/...",
 	"adapters/gocloudpubsub/internal/gocloudtest",
+	"internal/pgkit/pgtest",
+	"internal/tablequeue/tabletest",
 }
 
 // apart are modules whose packages keep no rule but the length of a file: they compare onceq
@@ -230,6 +244,18 @@ var layers = []layer{
 	{
 		pkgs: "internal/sdkhttp", others: []string{"github.com/aws/..."},
 		why: "what the SDK's own client does with a redirect is known here, for the drivers and the store of AWS",
+	},
+	{
+		pkgs: "internal/dynamokit", others: []string{"github.com/aws/..."},
+		why: "what the store and the outbox in DynamoDB do alike to a table needs their client, which both bring",
+	},
+	{
+		pkgs: "internal/pgkit", may: []string{"dedupe"}, others: []string{"github.com/jackc/pgx/v5/..."},
+		why: "what the store and the queue in PostgreSQL do alike needs their client, which both bring",
+	},
+	{
+		pkgs: "internal/pgkit/pgtest", may: []string{"dedupe"}, others: []string{"github.com/jackc/pgx/v5/..."},
+		why: "it makes roles, poolers and plans for the tests of the store and the queue in PostgreSQL",
 	},
 	{
 		pkgs: "internal/...", may: core, testOthers: []string{sqliteDriver},

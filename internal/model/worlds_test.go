@@ -106,13 +106,13 @@ func checkRows(t *testing.T, met *Coverage) {
 			t.Errorf("%s: row %q decided %d times", table, row, n)
 		}
 	}
-	for i, row := range machine.ClaimTable {
+	for i, row := range machine.ClaimTable() {
 		check("ClaimTable", row.Name, met.Claim[i])
 	}
-	for i, row := range machine.RenewTable {
+	for i, row := range machine.RenewTable() {
 		check("RenewTable", row.Name, met.Renew[i])
 	}
-	for i, row := range machine.SettleTable {
+	for i, row := range machine.SettleTable() {
 		check("SettleTable", row.Name, met.Settle[i])
 	}
 }
