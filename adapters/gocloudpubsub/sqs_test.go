@@ -51,22 +51,14 @@ func TestConformanceSQSByGocloud(t *testing.T) {
 	brokertest.Run(t, h)
 }
 
-// TestConformanceSQSServer checks the Broker on LocalStack, in real time: on the kind of queue that
-// the run's seed draws. make proof plays both.
+// TestConformanceSQSServer checks the Broker on LocalStack, in real time.
 func TestConformanceSQSServer(t *testing.T) {
 	proof.Only(t, "gocloudpubsub: the contract's suite on LocalStack")
 	s := testaws.NewSQS(t)
 	if s.Kind == "sqsfake" {
 		t.Skip("the other tests are run on sqsfake")
 	}
-	drawn := proof.Seed(t)%2 == 1
-	if !proof.Asked() {
-		proof.Leave(t, "gocloudpubsub on LocalStack: the other kind of queue")
-	}
 	for name, fifo := range map[string]bool{"standard": false, "fifo": true} {
-		if fifo != drawn && !proof.Asked() {
-			continue
-		}
 		t.Run(name, func(t *testing.T) {
 			h := onSQS(fifo, true, func(t testing.TB) *sqs.Client { return s.Client(t) })
 			h.Visibility = 12 * time.Second // a busy server takes 0.3 s for a message, one by one
