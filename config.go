@@ -71,7 +71,7 @@ type ProcessorConfig struct {
 	// knows that number can run the job again.
 	//
 	// The first key signs, all verify. Each is 32 random bytes or more. Give dlq.Options the same
-	// keys. Letters from before there were keys need dlq.ReplayOptions.Vouch.
+	// keys. Letters from before there were keys need dlq.ReplayOptions.TrustUnsigned.
 	LetterKeys dlq.Keys
 	// Key finds a message's idempotency key. An empty Scope in its answer means the default. A
 	// Scope that begins with a ':' is onceq's own, and makes the message a dead letter of class

@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/retry"
 )
@@ -52,7 +53,7 @@ type steward struct {
 	f     *flow
 	book  *rulebook
 	every time.Duration
-	seat  *control.Seat
+	seat  *controlstore.Seat
 	out   engine.Outage // of the seat
 	fails int           // beats in a row; the keeper's of the seat
 
@@ -82,8 +83,8 @@ func newSteward(w steered, p *intake, f *flow) *steward {
 		w: w, p: p, f: f, book: p.book, every: o.Every, news: make(chan struct{}, 1), show: make(chan struct{}, 1), left: make(chan struct{}),
 	}
 	// A name that is too long for a seat is shortened: nobody may be unable to start for it.
-	seat, err := control.NewSeat(p.book.store, control.SeatOptions{
-		Queue: seatText(p.queueName), Owner: seatText(p.c.Owner), TTL: max(control.DefaultTTL, 3*o.Every),
+	seat, err := controlstore.NewSeat(p.book.store, controlstore.SeatOptions{
+		Queue: seatText(p.queueName), Owner: seatText(p.c.Owner), TTL: max(controlstore.DefaultTTL, 3*o.Every),
 	})
 	if err != nil {
 		p.log.LogAttrs(f.Terms.Base, slog.LevelWarn, "onceq: the worker cannot be shown to operators", slog.Any("error", err))
@@ -180,7 +181,7 @@ func isSlow(err error) bool {
 // answersOthers reports whether the store answers another call than a read. That one changes
 // nothing, because nobody has such a claim.
 func (s *steward) answersOthers(ctx context.Context) bool {
-	n := dedupe.Renewal{Key: dedupe.Key{Scope: control.ScopeWorker, Key: "nobody/0"}, TTL: time.Second}
+	n := dedupe.Renewal{Key: dedupe.Key{Scope: controlstore.ScopeWorker, Key: "nobody/0"}, TTL: time.Second}
 	_, _ = rand.Read(n.Token[:])
 	defer s.book.watches(ctx)()
 	as, err := s.book.store.Renew(ctx, []dedupe.Renewal{n})
@@ -365,7 +366,7 @@ func (s *steward) sits(ctx context.Context) {
 // beat writes the card. Nobody waits for it, and no job depends on it.
 func (s *steward) beat(ctx context.Context) {
 	err := s.seat.Beat(ctx, s.describe(s.w.glance()))
-	if errors.Is(err, control.ErrSeatLost) {
+	if errors.Is(err, controlstore.ErrSeatLost) {
 		s.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the worker's seat was taken; it takes another", slog.Any("error", err))
 		s.p.tellEvent(s.f.Terms.Base, WorkerEvent{Kind: EventSeatLost, Err: err})
 		err = s.seat.Beat(ctx, s.describe(s.w.glance()))
@@ -428,7 +429,7 @@ var ErrUnlike = errors.New("onceq: another worker of the queue has other setting
 
 // unlike says in what the settings of another worker differ from the card of this one; empty = in
 // nothing. A card of an earlier version does not say all.
-func unlike(own, other *control.Card) string {
+func unlike(own, other *control.WorkerStatus) string {
 	switch {
 	case other == nil:
 	case own.Scope != other.Scope:
@@ -446,11 +447,11 @@ func unlike(own, other *control.Card) string {
 func (s *steward) unlikes(ctx context.Context) (map[string]string, error) {
 	call := engine.CallContext(ctx, s.p.c.CallTimeout)
 	defer call.Close()
-	seats, err := control.Seats(call, s.p.book.store, seatText(s.p.queueName))
+	seats, err := controlstore.Seats(call, s.p.book.store, seatText(s.p.queueName))
 	if err != nil {
 		return nil, err
 	}
-	own := &control.Card{Scope: s.p.c.Scope, Retention: s.p.c.Retention, Interrupted: s.p.c.Defaults.Interrupted.String()}
+	own := &control.WorkerStatus{Scope: s.p.c.Scope, Retention: s.p.c.Retention, Interrupted: s.p.c.Defaults.Interrupted.String()}
 	owner, now := seatText(s.p.c.Owner), time.Now()
 	found := make(map[string]string)
 	for i := range seats {
@@ -458,7 +459,7 @@ func (s *steward) unlikes(ctx context.Context) (map[string]string, error) {
 		if t.Owner == owner || !t.Live(now) { // what it was itself before is over
 			continue
 		}
-		if text := unlike(own, t.Card); text != "" {
+		if text := unlike(own, t.Status); text != "" {
 			found[t.Owner] = text
 		}
 	}

@@ -28,13 +28,13 @@ type class struct{ onceq, verdict, dlq string }
 var classes = []class{
 	{"ClassAttempts", "Attempts", ""},
 	{"ClassBadKey", "BadKey", "classBadKey"},
-	{"ClassBadMeta", "", "ClassBadMeta"},
+	{"ClassBadMeta", "", "classBadMeta"},
 	{"ClassClaimRefused", "ClaimRefused", "classClaimRefused"},
 	{"ClassConfig", "", "classConfig"},
 	{"ClassDecode", "", ""},
-	{"ClassDuplicate", "Duplicate", "ClassDuplicate"},
+	{"ClassDuplicate", "Duplicate", "classDuplicate"},
 	{"ClassError", "Plain", "classError"},
-	{"ClassExpired", "Expired", "ClassExpired"},
+	{"ClassExpired", "Expired", "classExpired"},
 	{"ClassInterrupted", "Interrupted", ""},
 	{"ClassLease", "Unconfirmed", ""},
 	{"ClassMismatch", "Mismatch", "classMismatch"},
@@ -44,9 +44,9 @@ var classes = []class{
 	{"ClassPermanent", "Final", ""},
 	{"ClassResult", "Result", ""},
 	{"ClassTimeout", "TimedOut", ""},
-	{"ClassTooEarly", "", "ClassTooEarly"},
+	{"ClassTooEarly", "", "classTooEarly"},
 	{"ClassTxNotCommitted", "NotCommitted", ""},
-	{"ClassUnproven", "Unproven", "ClassUnproven"},
+	{"ClassUnproven", "Unproven", "classUnproven"},
 }
 
 // refusedAs are the outcomes of messages that are refused: each is the class of the letter.
@@ -79,9 +79,7 @@ func checkTexts(t *tree, outcomes string) []string {
 	refused := m.refusals(".")
 	maps.Copy(refused, m.refusals("internal/engine"))
 	ours, onceq := m.textsOf(".", "Outcome"), m.textsOf(".", "").called("Class")
-	dlq := m.textsOf("dlq", "")
-	replays := dlq.called("class")
-	maps.Copy(replays, dlq.called("Class"))
+	replays := m.textsOf("dlq", "").called("class")
 	return slices.Concat(
 		checkClasses(onceq, m.textsOf("internal/verdict", ""), replays),
 		checkOutcomes(ours, m.textsOf("internal/engine", "Outcome"), onceq),

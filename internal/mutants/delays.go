@@ -22,7 +22,7 @@ var delays = []mutant{
 		Why: "a replay sends a letter that its worker refuses again",
 	},
 	{
-		File: "control/price.go", Text: "if p.outlasts() || !p.paysReceives() {", With: "if !p.paysReceives() {",
+		File: "control/cost.go", Text: "if p.outlasts() || !p.paysReceives() {", With: "if !p.paysReceives() {",
 		Package: "ops", Test: "TestPauseThatOutlastsTheQueue",
 		Why: "an operator's pause lets the queue delete what waits",
 	},

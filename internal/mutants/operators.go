@@ -108,7 +108,7 @@ var operators = []mutant{
 	},
 	{
 		File: "cmd/onceq/internal/cli/keyresolve.go",
-		Text: "			l.Judgement, l.Why = dlq.Remove, \"its job is done\"\n", With: "",
+		Text: "			l.Decision, l.Why = dlq.Remove, \"its job is done\"\n", With: "",
 		Package: "cmd/onceq/internal/cli", Test: "TestResolveLetters",
 		Why: "the letter of a job that is done must not be sent",
 	},
@@ -167,9 +167,9 @@ var operators = []mutant{
 		Why: "failures of an hour ago are not those of now",
 	},
 	{
-		File: "control/card.go",
+		File: "internal/controlstore/card.go",
 		Text: "cmp.Compare(m[b][1], m[a][1]), ", With: "",
-		Package: "control", Test: "TestFailingTypes",
+		Package: "internal/controlstore", Test: "TestFailingTypes",
 		Why: "where a card has no room, the types that fail most are those to keep",
 	},
 	{
@@ -191,7 +191,7 @@ var operators = []mutant{
 		Why: "a worker that has left does no job",
 	},
 	{
-		File: "ops/seats.go",
+		File: "ops/workers.go",
 		Text: "			return true // its record is elsewhere (JobOptions.Scope), or its key was cut", With: "			return false",
 		Package: "ops", Test: "TestBuried",
 		Why: "a dead worker's job of which nothing is known may be its own still",

@@ -1,4 +1,4 @@
-package control
+package controlstore
 
 import (
 	"encoding/base64"

@@ -1,4 +1,4 @@
-package control
+package controlstore
 
 import (
 	"encoding/json"
@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 )
 
@@ -35,56 +36,42 @@ type Rules struct {
 	Version uint64
 	// Rules stand in the order in which they were made. Some may be over: Change drops a rule a day
 	// after its end.
-	Rules []Rule
-}
-
-// Verdict is what the rules say of a queue, or of a job.
-type Verdict struct {
-	// Do is Pause or Limit.
-	Do Action
-	// Slots bounds the handlers of each worker; Limit alone.
-	Slots int
-	// Until is when it ends. Of several pauses it is the last end.
-	Until time.Time
-	// Rule is the id of the rule that decides: of several pauses the one that ends last, of several
-	// limits the lowest. A pause goes before a limit.
-	Rule string
-	// By and Reason are that rule's.
-	By, Reason string
+	Rules []control.Rule
 }
 
 // For is what the rules say of a job at now, and whether they say anything. For a queue as a whole,
 // scope and typ are empty. It allocates nothing.
-func (r *Rules) For(queue, scope, typ string, now time.Time) (Verdict, bool) {
-	var pause, limit *Rule
+func (r *Rules) For(queue, scope, typ string, now time.Time) (control.Verdict, bool) {
+	var pause, limit *control.Rule
 	for i := range r.Rules {
 		u := &r.Rules[i]
 		if !u.Fits(queue, scope, typ, now) {
 			continue
 		}
 		switch {
-		case u.Do == Pause, u.Do == Limit && u.Slots <= 0: // Change makes pauses of these, others may not
+		case u.Do == control.Pause, u.Do == control.Limit && u.Slots <= 0:
+			// Change makes pauses of the latter, others may not.
 			if pause == nil || u.Until.After(pause.Until) {
 				pause = u
 			}
-		case u.Do == Limit:
+		case u.Do == control.Limit:
 			if limit == nil || u.Slots < limit.Slots {
 				limit = u
 			}
 		}
 	}
 	if pause != nil {
-		return Verdict{Do: Pause, Until: pause.Until, Rule: pause.ID, By: pause.By, Reason: pause.Reason}, true
+		return control.Verdict{Do: control.Pause, Until: pause.Until, Rule: pause.ID, By: pause.By, Reason: pause.Reason}, true
 	}
 	if limit != nil {
-		return Verdict{Do: Limit, Slots: limit.Slots, Until: limit.Until, Rule: limit.ID, By: limit.By, Reason: limit.Reason}, true
+		return control.Verdict{Do: control.Limit, Slots: limit.Slots, Until: limit.Until, Rule: limit.ID, By: limit.By, Reason: limit.Reason}, true
 	}
-	return Verdict{}, false
+	return control.Verdict{}, false
 }
 
 // Find is the rule with an id; nil = there is none.
-func (r *Rules) Find(id string) *Rule {
-	if i := slices.IndexFunc(r.Rules, func(u Rule) bool { return u.ID == id }); i >= 0 {
+func (r *Rules) Find(id string) *control.Rule {
+	if i := slices.IndexFunc(r.Rules, func(u control.Rule) bool { return u.ID == id }); i >= 0 {
 		return &r.Rules[i]
 	}
 	return nil
@@ -93,7 +80,7 @@ func (r *Rules) Find(id string) *Rule {
 // Remove takes the rule with an id out, and reports whether it was there.
 func (r *Rules) Remove(id string) bool {
 	n := len(r.Rules)
-	r.Rules = slices.DeleteFunc(r.Rules, func(u Rule) bool { return u.ID == id })
+	r.Rules = slices.DeleteFunc(r.Rules, func(u control.Rule) bool { return u.ID == id })
 	return len(r.Rules) < n
 }
 
@@ -113,8 +100,8 @@ func (r *Rules) Clone() Rules { return Rules{Version: r.Version, Rules: slices.C
 // wire is the form of the rules in their record. A number of Form that is not ours means that
 // nothing of it may be guessed; a new field does not change it.
 type wire struct {
-	Form  int    `json:"v"`
-	Rules []Rule `json:"rules"`
+	Form  int            `json:"v"`
+	Rules []control.Rule `json:"rules"`
 }
 
 const form = 1
@@ -122,7 +109,7 @@ const form = 1
 func encode(r *Rules) ([]byte, error) {
 	w := wire{Form: form, Rules: r.Rules}
 	if w.Rules == nil {
-		w.Rules = []Rule{}
+		w.Rules = []control.Rule{}
 	}
 	return json.Marshal(&w)
 }

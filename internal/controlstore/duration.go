@@ -1,4 +1,4 @@
-package control
+package controlstore
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/internal/durations"
 )
 
@@ -18,11 +19,11 @@ const minFor = time.Second
 func ParseFor(text string) (time.Duration, error) {
 	text = strings.TrimSpace(text)
 	if _, err := strconv.ParseFloat(text, 64); err == nil {
-		return 0, fmt.Errorf("%w: %s has no unit; want 10m, 1h", ErrInvalid, text)
+		return 0, fmt.Errorf("%w: %s has no unit; want 10m, 1h", control.ErrInvalid, text)
 	}
 	d, ok := parseDays(text)
 	if !ok {
-		return 0, fmt.Errorf("%w: %q is no duration; want 10m, 1h, 2d", ErrInvalid, text)
+		return 0, fmt.Errorf("%w: %q is no duration; want 10m, 1h, 2d", control.ErrInvalid, text)
 	}
 	if err := CheckFor(d); err != nil {
 		return 0, err
@@ -35,11 +36,11 @@ func ParseFor(text string) (time.Duration, error) {
 func CheckFor(d time.Duration) error {
 	switch {
 	case d <= 0:
-		return fmt.Errorf("%w: %v is not above 0; want 10m, 1h", ErrInvalid, d)
+		return fmt.Errorf("%w: %v is not above 0; want 10m, 1h", control.ErrInvalid, d)
 	case d < minFor:
-		return fmt.Errorf("%w: %s", ErrInvalid, durations.Below(d, minFor))
+		return fmt.Errorf("%w: %s", control.ErrInvalid, durations.Below(d, minFor))
 	case d > MaxUntil:
-		return fmt.Errorf("%w: %s is above the limit of %s", ErrInvalid, days(d), days(MaxUntil))
+		return fmt.Errorf("%w: %s is above the limit of %s", control.ErrInvalid, days(d), days(MaxUntil))
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package control_test
+package controlstore_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/storetest"
 )
@@ -41,7 +42,7 @@ func (f *fleet) start(n int, d time.Duration) {
 }
 
 func (f *fleet) work(ctx context.Context, owner string, after time.Duration) {
-	seat, err := control.NewSeat(f.store, control.SeatOptions{Queue: "orders", Owner: owner})
+	seat, err := controlstore.NewSeat(f.store, controlstore.SeatOptions{Queue: "orders", Owner: owner})
 	if err != nil {
 		f.t.Error(err)
 		return
@@ -51,7 +52,7 @@ func (f *fleet) work(ctx context.Context, owner string, after time.Duration) {
 	}
 	begin := time.Now()
 	for {
-		if err := seat.Beat(ctx, &control.Card{Host: owner, At: time.Now(), Started: begin, State: "running"}); err != nil && ctx.Err() == nil {
+		if err := seat.Beat(ctx, &control.WorkerStatus{Host: owner, At: time.Now(), Started: begin, State: "running"}); err != nil && ctx.Err() == nil {
 			f.t.Error(owner, err)
 			return
 		}
@@ -83,7 +84,7 @@ func (f *fleet) stop() {
 // seen counts the workers that live, are dead and have left, each once.
 func (f *fleet) seen() (live, dead, left int) {
 	f.t.Helper()
-	seats, err := control.Seats(f.t.Context(), f.store, "orders")
+	seats, err := controlstore.Seats(f.t.Context(), f.store, "orders")
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -105,8 +106,8 @@ func (f *fleet) seen() (live, dead, left int) {
 				f.t.Errorf("%s sits twice", s.Owner)
 			}
 			owners[s.Owner] = true
-			if s.Card == nil || s.Card.Host != s.Owner || s.Card.Owner != s.Owner || s.Card.Queue != "orders" {
-				f.t.Errorf("the card of %s is %+v", s.Owner, s.Card)
+			if s.Status == nil || s.Status.Host != s.Owner || s.Status.Owner != s.Owner || s.Status.Queue != "orders" {
+				f.t.Errorf("the card of %s is %+v", s.Owner, s.Status)
 			}
 		}
 	}
@@ -196,7 +197,7 @@ func TestDeadSeats(t *testing.T) {
 		<-time.After(6 * time.Minute)
 		f.start(1, 0)
 		synctest.Wait()
-		seats, err := control.Seats(t.Context(), f.store, "orders")
+		seats, err := controlstore.Seats(t.Context(), f.store, "orders")
 		if err != nil || len(seats) == 0 || seats[0].Number > 9 || seats[0].Dead(time.Now()) {
 			t.Fatalf("after eleven minutes the first seats are %+v, %v", seats[:1], err)
 		}
@@ -207,7 +208,7 @@ func TestDeadSeats(t *testing.T) {
 		f.start(1, 0)
 		synctest.Wait()
 		n := 0
-		for r, err := range f.store.List(t.Context(), dedupe.Query{Scope: control.ScopeWorker}) {
+		for r, err := range f.store.List(t.Context(), dedupe.Query{Scope: controlstore.ScopeWorker}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -225,22 +226,22 @@ func TestDeadSeats(t *testing.T) {
 func TestSeatLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
-		seat, err := control.NewSeat(s, control.SeatOptions{Queue: "a/b", Owner: "w"})
+		seat, err := controlstore.NewSeat(s, controlstore.SeatOptions{Queue: "a/b", Owner: "w"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		card := &control.Card{At: time.Now()}
+		card := &control.WorkerStatus{At: time.Now()}
 		if err := seat.Beat(t.Context(), card); err != nil || !strings.HasPrefix(seat.Name(), "a/b/") {
 			t.Fatalf("%q, %v", seat.Name(), err)
 		}
-		rs, err := s.Get(t.Context(), []dedupe.Key{{Scope: control.ScopeWorker, Key: seat.Name()}})
+		rs, err := s.Get(t.Context(), []dedupe.Key{{Scope: controlstore.ScopeWorker, Key: seat.Name()}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := s.Forget(t.Context(), []dedupe.Forgotten{{Key: rs[0].Key, Fence: rs[0].Fence, Force: true}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := seat.Beat(t.Context(), card); !errors.Is(err, control.ErrSeatLost) || seat.Name() != "" {
+		if err := seat.Beat(t.Context(), card); !errors.Is(err, controlstore.ErrSeatLost) || seat.Name() != "" {
 			t.Errorf("%q, %v", seat.Name(), err)
 		}
 		if err := seat.Beat(t.Context(), card); err != nil || seat.Name() == "" {
@@ -260,15 +261,15 @@ func TestSeatLost(t *testing.T) {
 func TestFrozenWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{t: t, store: newStore(t)}
-		seat, _ := control.NewSeat(f.store, control.SeatOptions{Queue: "orders", Owner: "frozen"})
-		if err := seat.Beat(t.Context(), &control.Card{Host: "frozen", At: time.Now()}); err != nil {
+		seat, _ := controlstore.NewSeat(f.store, controlstore.SeatOptions{Queue: "orders", Owner: "frozen"})
+		if err := seat.Beat(t.Context(), &control.WorkerStatus{Host: "frozen", At: time.Now()}); err != nil {
 			t.Fatal(err)
 		}
 		name := seat.Name()
 		<-time.After(5 * time.Minute)
 		f.start(20, 0)
 		synctest.Wait()
-		if err := seat.Beat(t.Context(), &control.Card{Host: "frozen", At: time.Now()}); err != nil || seat.Name() != name {
+		if err := seat.Beat(t.Context(), &control.WorkerStatus{Host: "frozen", At: time.Now()}); err != nil || seat.Name() != name {
 			t.Errorf("%q, was %q, %v", seat.Name(), name, err)
 		}
 		if live, dead, _ := f.seen(); live != 21 || dead != 0 {
@@ -284,9 +285,9 @@ func TestLostSeatAnswers(t *testing.T) {
 		s := tap(newStore(t))
 		f := &fleet{t: t, store: s}
 		s.cut = func(op string, n int) (bool, bool) { return op == "claim" && n <= 20, true }
-		seat, _ := control.NewSeat(s, control.SeatOptions{Queue: "orders", Owner: "w"})
+		seat, _ := controlstore.NewSeat(s, controlstore.SeatOptions{Queue: "orders", Owner: "w"})
 		for n := 1; ; n++ {
-			err := seat.Beat(t.Context(), &control.Card{Host: "w", At: time.Now()})
+			err := seat.Beat(t.Context(), &control.WorkerStatus{Host: "w", At: time.Now()})
 			if err == nil {
 				break
 			}
@@ -301,18 +302,18 @@ func TestLostSeatAnswers(t *testing.T) {
 }
 
 func TestBadSeats(t *testing.T) {
-	for want, o := range map[string]control.SeatOptions{
+	for want, o := range map[string]controlstore.SeatOptions{
 		"SeatOptions.Queue: is required":                              {Owner: "w"},
 		"SeatOptions.Owner: is required":                              {Queue: "q"},
 		"SeatOptions.Queue: has 256 bytes, the limit is 255":          {Queue: strings.Repeat("q", 256), Owner: "w"},
 		"SeatOptions.TTL: 30ns is below 1s; is its unit missing?":     {Queue: "q", Owner: "w", TTL: 30},
 		`SeatOptions.Owner: "a\n" is not UTF-8, or holds a control c`: {Queue: "q", Owner: "a\n"},
 	} {
-		if _, err := control.NewSeat(newStore(t), o); !errors.Is(err, control.ErrInvalid) || !strings.Contains(err.Error(), want) {
+		if _, err := controlstore.NewSeat(newStore(t), o); !errors.Is(err, control.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	if _, err := control.Seats(t.Context(), newStore(t), ""); !errors.Is(err, control.ErrInvalid) {
+	if _, err := controlstore.Seats(t.Context(), newStore(t), ""); !errors.Is(err, control.ErrInvalid) {
 		t.Error(err)
 	}
 }
@@ -321,7 +322,7 @@ func TestBadSeats(t *testing.T) {
 func occupy(t *testing.T, s dedupe.Store, n int) {
 	t.Helper()
 	storetest.Claim(t, s, dedupe.ClaimRequest{
-		Key: dedupe.Key{Scope: control.ScopeWorker, Key: fmt.Sprint("orders/", n)}, Token: storetest.Token(), TTL: time.Minute,
+		Key: dedupe.Key{Scope: controlstore.ScopeWorker, Key: fmt.Sprint("orders/", n)}, Token: storetest.Token(), TTL: time.Minute,
 		Owner: fmt.Sprint("other-", n), MessageID: fmt.Sprint("id-", n),
 	})
 }
@@ -333,7 +334,7 @@ func TestGaps(t *testing.T) {
 		for _, n := range []int{63, 128, 256, 400, 580} {
 			occupy(t, s, n)
 		}
-		seats, err := control.Seats(t.Context(), s, "orders")
+		seats, err := controlstore.Seats(t.Context(), s, "orders")
 		var got []int
 		for _, o := range seats {
 			got = append(got, o.Number)
@@ -348,8 +349,8 @@ func TestGaps(t *testing.T) {
 func TestOldCard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
-		seat, _ := control.NewSeat(s, control.SeatOptions{Queue: "orders", Owner: "w"})
-		if err := seat.Beat(t.Context(), &control.Card{At: time.Now(), State: "running"}); err != nil {
+		seat, _ := controlstore.NewSeat(s, controlstore.SeatOptions{Queue: "orders", Owner: "w"})
+		if err := seat.Beat(t.Context(), &control.WorkerStatus{At: time.Now(), State: "running"}); err != nil {
 			t.Fatal(err)
 		}
 		var n int
@@ -360,7 +361,7 @@ func TestOldCard(t *testing.T) {
 			t.Fatal(err)
 		}
 		occupy(t, s, n)
-		if seats, err := control.Seats(t.Context(), s, "orders"); err != nil || len(seats) != 1 || seats[0].Card != nil || seats[0].Owner == "w" {
+		if seats, err := controlstore.Seats(t.Context(), s, "orders"); err != nil || len(seats) != 1 || seats[0].Status != nil || seats[0].Owner == "w" {
 			t.Errorf("the seats are %+v, %v", seats, err)
 		}
 	})
@@ -383,8 +384,8 @@ func TestCrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 30 {
 			s := newStore(t)
-			seat, _ := control.NewSeat(crowd{s}, control.SeatOptions{Queue: "orders", Owner: "w"})
-			if err := seat.Beat(t.Context(), &control.Card{At: time.Now()}); err != nil {
+			seat, _ := controlstore.NewSeat(crowd{s}, controlstore.SeatOptions{Queue: "orders", Owner: "w"})
+			if err := seat.Beat(t.Context(), &control.WorkerStatus{At: time.Now()}); err != nil {
 				t.Fatal(err)
 			}
 			var n int

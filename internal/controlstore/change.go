@@ -1,4 +1,4 @@
-package control
+package controlstore
 
 import (
 	"bytes"
@@ -12,8 +12,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/storecall"
 )
 
 // This file owns the record of the rules: reading it, and changing it. Operators' programs call
@@ -35,14 +37,9 @@ const (
 	takeMost  = time.Second
 )
 
-// ErrUnknown is wrapped by the error of a [Change] that may have been made or not: the store gave
-// no answer to the write. To make the same change again is safe where the edit names its rules by
-// their ids.
-var ErrUnknown = errors.New("control: it is not known whether the change was made")
-
 // Read reads the rules. A store in which nobody has ever made a rule has none.
 func Read(ctx context.Context, s dedupe.Store) (Rules, error) {
-	rec, err := first(s.Get(ctx, []dedupe.Key{rulesKey}))
+	rec, err := storecall.First(s.Get(ctx, []dedupe.Key{rulesKey}))
 	if err != nil {
 		return Rules{}, fmt.Errorf("control: reading the rules: %w", err)
 	}
@@ -59,7 +56,7 @@ func Read(ctx context.Context, s dedupe.Store) (Rules, error) {
 // Change gives an ID to each rule without one, the same one each time edit is called. It fills in
 // Made, makes a Pause of a Limit to 0, and drops rules that ended a day ago. It refuses what makes
 // no sense in a new or changed rule, and more than [MaxRules] or [MaxBytes]; the error wraps
-// [ErrInvalid].
+// [control.ErrInvalid].
 //
 // It goes on until the change is made or ctx ends, as long as the store answers. A call that fails
 // is repeated for about a second.
@@ -86,7 +83,7 @@ type change struct {
 
 // once makes the change, unless somebody else comes in between; then made is false.
 func (c *change) once(ctx context.Context) (r Rules, made bool, err error) {
-	rec, err := read(ctx, c.s, rulesKey)
+	rec, err := storecall.Read(ctx, c.s, rulesKey)
 	if err != nil {
 		return r, false, fmt.Errorf("control: reading the rules: %w", err)
 	}
@@ -97,7 +94,7 @@ func (c *change) once(ctx context.Context) (r Rules, made bool, err error) {
 			c.met = rec.Token
 			return r, false, nil
 		}
-		err := settle(ctx, c.s, dedupe.Settlement{Key: rulesKey, Token: rec.Token, To: dedupe.Released, Uncounted: true, Retain: forEver})
+		err := storecall.Settle(ctx, c.s, dedupe.Settlement{Key: rulesKey, Token: rec.Token, To: dedupe.Released, Uncounted: true, Retain: forEver})
 		switch {
 		case errors.Is(err, dedupe.ErrLeaseLost), errors.Is(err, dedupe.ErrBusy):
 			return r, false, nil
@@ -105,8 +102,8 @@ func (c *change) once(ctx context.Context) (r Rules, made bool, err error) {
 			return r, false, fmt.Errorf("control: taking the rules over: %w", err)
 		}
 	}
-	token := newToken()
-	won, err := claim(ctx, c.s, dedupe.ClaimRequest{Key: rulesKey, Token: token, TTL: forEver, Owner: "control"})
+	token := storecall.NewToken()
+	won, err := storecall.Claim(ctx, c.s, dedupe.ClaimRequest{Key: rulesKey, Token: token, TTL: forEver, Owner: "control"})
 	switch {
 	case errors.Is(err, dedupe.ErrBusy), err == nil && (won.Outcome == dedupe.InProgress || won.Outcome == dedupe.Stale):
 		return r, false, nil
@@ -118,15 +115,15 @@ func (c *change) once(ctx context.Context) (r Rules, made bool, err error) {
 	r, state, err := c.edited(won.State, won.StateNo)
 	if err != nil {
 		// The next operator need not wait for us. If this fails, he waits a moment.
-		_ = settle(ctx, c.s, dedupe.Settlement{Key: rulesKey, Token: token, To: dedupe.Released, Uncounted: true, Retain: forEver})
+		_ = storecall.Settle(ctx, c.s, dedupe.Settlement{Key: rulesKey, Token: token, To: dedupe.Released, Uncounted: true, Retain: forEver})
 		return Rules{}, false, err
 	}
-	err = renew(ctx, c.s, dedupe.Renewal{Key: rulesKey, Token: token, TTL: forEver, State: state, StateNo: int(r.Version)})
+	err = storecall.Renew(ctx, c.s, dedupe.Renewal{Key: rulesKey, Token: token, TTL: forEver, State: state, StateNo: int(r.Version)})
 	switch {
 	case errors.Is(err, dedupe.ErrLeaseLost), errors.Is(err, dedupe.ErrBusy):
 		return Rules{}, false, nil
 	case err != nil:
-		return Rules{}, false, fmt.Errorf("%w: %w", ErrUnknown, err)
+		return Rules{}, false, fmt.Errorf("%w: %w", control.ErrUnknown, err)
 	}
 	return r, true, nil
 }
@@ -170,8 +167,8 @@ func (c *change) complete(next, old *Rules, now time.Time) {
 			u.ID = c.given[nth]
 			nth++
 		}
-		if u.Do == Limit && u.Slots == 0 {
-			u.Do = Pause
+		if u.Do == control.Limit && u.Slots == 0 {
+			u.Do = control.Pause
 		}
 		if u.Made.IsZero() {
 			u.Made = now.UTC().Truncate(time.Millisecond)
@@ -203,7 +200,7 @@ func (r *Rules) checkAll(old *Rules, now time.Time) error {
 		if was := old.Find(u.ID); was != nil && same(was, u) {
 			continue
 		}
-		if err := u.check(now); err != nil {
+		if err := checkRule(u, now); err != nil {
 			return err
 		}
 	}
@@ -211,7 +208,7 @@ func (r *Rules) checkAll(old *Rules, now time.Time) error {
 }
 
 // same reports whether two rules say the same, in whatever form their times are.
-func same(a, b *Rule) bool {
+func same(a, b *control.Rule) bool {
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)
 	return errX == nil && errY == nil && bytes.Equal(x, y)

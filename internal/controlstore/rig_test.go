@@ -1,4 +1,4 @@
-package control_test
+package controlstore_test
 
 import (
 	"context"

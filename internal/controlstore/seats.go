@@ -1,4 +1,4 @@
-package control
+package controlstore
 
 import (
 	"context"
@@ -6,7 +6,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/storecall"
 )
 
 // Sitting is what a reader sees of a seat.
@@ -26,7 +28,7 @@ type Sitting struct {
 	Until time.Time
 	// Card is what the worker says of itself. nil where it has not written it yet, or where a later
 	// version has written what this one cannot read.
-	Card *Card
+	Status *control.WorkerStatus
 }
 
 // Dead reports whether the worker has not been seen for too long, at now by the store's clock.
@@ -50,7 +52,7 @@ func Seats(ctx context.Context, s dedupe.Store, queue string) ([]Sitting, error)
 		for i := range ks {
 			ks[i] = key(queue, base+i)
 		}
-		rs, err := readAll(ctx, s, ks)
+		rs, err := storecall.ReadAll(ctx, s, ks)
 		if err != nil {
 			return nil, fmt.Errorf("control: reading the seats of %s: %w", queue, err)
 		}
@@ -75,9 +77,9 @@ func sitting(r *dedupe.Record, n int, queue string) (t Sitting, id string) {
 		Taken: r.ClaimedAt, Seen: r.Updated, Until: r.LeaseUntil,
 	}
 	// The state of an earlier worker stays until the first card of this one.
-	if c, err := DecodeCard(r.State); err == nil && c.id == r.MessageID {
-		c.named(r.Owner, queue)
-		t.Card = c
+	if c, worker, err := decodeCard(r.State); err == nil && worker == r.MessageID {
+		named(c, r.Owner, queue)
+		t.Status = c
 	}
 	return t, r.MessageID
 }

@@ -1,4 +1,4 @@
-package control
+package controlstore
 
 import (
 	"context"
@@ -9,7 +9,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/storecall"
 )
 
 // This file owns a worker's seat: how it gets a number, keeps it, moves down and leaves. One
@@ -77,7 +79,7 @@ type place struct {
 }
 
 // NewSeat prepares a seat. It does no I/O: the first Beat takes a number. The error wraps
-// [ErrInvalid].
+// [control.ErrInvalid].
 func NewSeat(s dedupe.Store, o SeatOptions) (*Seat, error) {
 	if err := checkText("SeatOptions.Queue", o.Queue, MaxName, true); err != nil {
 		return nil, err
@@ -91,7 +93,7 @@ func NewSeat(s dedupe.Store, o SeatOptions) (*Seat, error) {
 	case o.TTL < time.Second:
 		return nil, invalid("SeatOptions.TTL", "%v is below 1s; is its unit missing?", o.TTL)
 	}
-	return &Seat{s: s, o: o, id: newToken().Hex()[:10], place: nowhere}, nil
+	return &Seat{s: s, o: o, id: storecall.NewToken().Hex()[:10], place: nowhere}, nil
 }
 
 // Name is the seat's key, such as "orders/3"; empty where the worker has none at present. Any
@@ -113,8 +115,8 @@ func key(queue string, n int) dedupe.Key {
 // batch of 64 below it, each sixth time, and moves to a free seat that it finds there.
 //
 // An error says that the card may not be seen. The next Beat does all that is needed.
-func (t *Seat) Beat(ctx context.Context, c *Card) error {
-	card, err := c.encode(t.id, t.o.Owner, cardRoom(t.o.Owner, key(t.o.Queue, highest).Key))
+func (t *Seat) Beat(ctx context.Context, c *control.WorkerStatus) error {
+	card, err := encodeCard(c, t.id, t.o.Owner, cardRoom(t.o.Owner, key(t.o.Queue, highest).Key))
 	if err != nil {
 		return err
 	}
@@ -135,7 +137,7 @@ func (t *Seat) Beat(ctx context.Context, c *Card) error {
 // write renews the seat, once: a Beat that fails is repeated by the next one.
 func (t *Seat) write(ctx context.Context, card []byte) error {
 	t.no++
-	a, err := first(t.s.Renew(ctx, []dedupe.Renewal{{Key: key(t.o.Queue, t.n), Token: t.token, TTL: t.o.TTL, State: card, StateNo: t.no}}))
+	a, err := storecall.First(t.s.Renew(ctx, []dedupe.Renewal{{Key: key(t.o.Queue, t.n), Token: t.token, TTL: t.o.TTL, State: card, StateNo: t.no}}))
 	if err == nil {
 		err = a.Err
 	}
@@ -165,7 +167,7 @@ func (t *Seat) Leave(ctx context.Context) error {
 }
 
 func (t *Seat) free(ctx context.Context, k dedupe.Key, token dedupe.Token) error {
-	err := settle(ctx, t.s, dedupe.Settlement{Key: k, Token: token, To: dedupe.Released, Uncounted: true, Retain: left})
+	err := storecall.Settle(ctx, t.s, dedupe.Settlement{Key: k, Token: token, To: dedupe.Released, Uncounted: true, Retain: left})
 	if errors.Is(err, dedupe.ErrLeaseLost) {
 		return nil // it is another's, so it is not ours
 	}
@@ -184,8 +186,8 @@ func (t *Seat) sits(at place) {
 
 // claim claims a number, and reports whether it was free.
 func (t *Seat) claim(ctx context.Context, n int) (bool, error) {
-	token := newToken()
-	c, err := claim(ctx, t.s, dedupe.ClaimRequest{Key: key(t.o.Queue, n), Token: token, TTL: t.o.TTL, Owner: t.o.Owner, MessageID: t.id})
+	token := storecall.NewToken()
+	c, err := storecall.Claim(ctx, t.s, dedupe.ClaimRequest{Key: key(t.o.Queue, n), Token: token, TTL: t.o.TTL, Owner: t.o.Owner, MessageID: t.id})
 	switch {
 	case errors.Is(err, dedupe.ErrBusy):
 		return false, nil
@@ -241,7 +243,7 @@ func (t *Seat) look(ctx context.Context, base int) (*places, error) {
 	for i := range ks {
 		ks[i] = key(t.o.Queue, base+i)
 	}
-	rs, err := readAll(ctx, t.s, ks)
+	rs, err := storecall.ReadAll(ctx, t.s, ks)
 	if err != nil {
 		return nil, fmt.Errorf("control: reading the seats of %s: %w", t.o.Queue, err)
 	}
@@ -307,7 +309,7 @@ func (t *Seat) moveDown(ctx context.Context, card []byte) (moved bool, err error
 		n := base + rand.N(batch)
 		ns, ks = append(ns, n), append(ks, key(t.o.Queue, n))
 	}
-	rs, err := readAll(ctx, t.s, ks)
+	rs, err := storecall.ReadAll(ctx, t.s, ks)
 	if err != nil {
 		return false, fmt.Errorf("control: reading the seats of %s: %w", t.o.Queue, err)
 	}

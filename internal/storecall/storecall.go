@@ -1,4 +1,6 @@
-package control
+// Package storecall makes one call of a store for one record, and repeats it until it has an
+// answer.
+package storecall
 
 import (
 	"context"
@@ -10,14 +12,12 @@ import (
 	"github.com/onceq/onceq/internal/retry"
 )
 
-// This file owns the calls of the store, for one record each. Nothing is locked.
-
 // tries bound how often a call that failed is repeated, over about a second and a half. A caller
-// who wants to wait longer calls again: all that this package does may be done again.
+// who wants to wait longer calls again: all that its callers do may be done again.
 const tries = 6
 
-// newToken is a token that nobody else has.
-func newToken() (t dedupe.Token) {
+// NewToken is a token that nobody else has.
+func NewToken() (t dedupe.Token) {
 	_, _ = rand.Read(t[:]) // it never fails
 	return t
 }
@@ -36,8 +36,8 @@ func repeat[A any](ctx context.Context, call func() (A, error)) (a A, err error)
 	}
 }
 
-// first is the one answer of a call. A store that gives another number of answers is broken.
-func first[A any](as []A, err error) (a A, _ error) {
+// First is the one answer of a call. A store that gives another number of answers is broken.
+func First[A any](as []A, err error) (a A, _ error) {
 	if err == nil && len(as) != 1 {
 		err = fmt.Errorf("control: the store gave %d answers to one entry", len(as))
 	}
@@ -47,13 +47,13 @@ func first[A any](as []A, err error) (a A, _ error) {
 	return as[0], nil
 }
 
-// read is the record under k; nil = none.
-func read(ctx context.Context, s dedupe.Store, k dedupe.Key) (*dedupe.Record, error) {
-	return repeat(ctx, func() (*dedupe.Record, error) { return first(s.Get(ctx, []dedupe.Key{k})) })
+// Read is the record under k; nil = none.
+func Read(ctx context.Context, s dedupe.Store, k dedupe.Key) (*dedupe.Record, error) {
+	return repeat(ctx, func() (*dedupe.Record, error) { return First(s.Get(ctx, []dedupe.Key{k})) })
 }
 
-// readAll is Get for any number of keys.
-func readAll(ctx context.Context, s dedupe.Store, ks []dedupe.Key) ([]*dedupe.Record, error) {
+// ReadAll is Get for any number of keys.
+func ReadAll(ctx context.Context, s dedupe.Store, ks []dedupe.Key) ([]*dedupe.Record, error) {
 	rs := make([]*dedupe.Record, 0, len(ks))
 	for most := max(1, s.Limits().MaxBatch); len(ks) > 0; {
 		n := min(most, len(ks))
@@ -72,9 +72,10 @@ func readAll(ctx context.Context, s dedupe.Store, ks []dedupe.Key) ([]*dedupe.Re
 	return rs, nil
 }
 
-func claim(ctx context.Context, s dedupe.Store, q dedupe.ClaimRequest) (dedupe.Claim, error) {
+// Claim claims one record.
+func Claim(ctx context.Context, s dedupe.Store, q dedupe.ClaimRequest) (dedupe.Claim, error) {
 	return repeat(ctx, func() (dedupe.Claim, error) {
-		c, err := first(s.Claim(ctx, []dedupe.ClaimRequest{q}))
+		c, err := First(s.Claim(ctx, []dedupe.ClaimRequest{q}))
 		if err == nil {
 			err = c.Err
 		}
@@ -82,9 +83,10 @@ func claim(ctx context.Context, s dedupe.Store, q dedupe.ClaimRequest) (dedupe.C
 	})
 }
 
-func renew(ctx context.Context, s dedupe.Store, n dedupe.Renewal) error {
+// Renew renews one claim.
+func Renew(ctx context.Context, s dedupe.Store, n dedupe.Renewal) error {
 	_, err := repeat(ctx, func() (dedupe.Renewed, error) {
-		a, err := first(s.Renew(ctx, []dedupe.Renewal{n}))
+		a, err := First(s.Renew(ctx, []dedupe.Renewal{n}))
 		if err == nil {
 			err = a.Err
 		}
@@ -93,9 +95,10 @@ func renew(ctx context.Context, s dedupe.Store, n dedupe.Renewal) error {
 	return err
 }
 
-func settle(ctx context.Context, s dedupe.Store, t dedupe.Settlement) error {
+// Settle settles one claim.
+func Settle(ctx context.Context, s dedupe.Store, t dedupe.Settlement) error {
 	_, err := repeat(ctx, func() (dedupe.Settled, error) {
-		a, err := first(s.Settle(ctx, []dedupe.Settlement{t}))
+		a, err := First(s.Settle(ctx, []dedupe.Settlement{t}))
 		if err == nil {
 			err = a.Err
 		}

@@ -1,4 +1,4 @@
-package control
+package controlstore
 
 import (
 	"context"
@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"iter"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
 
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/storecall"
 )
 
 // This file owns the audit: who did what, and why. Whoever acts calls Begin before the act and End
@@ -29,37 +29,9 @@ const (
 	auditDay   = "2006-01-02"
 	// maxDetail bounds the Detail of an act and that of its end together, as JSON.
 	maxDetail = 16 << 10
-	// maxErr bounds the text of an error.
-	maxErr = 1024
 )
 
-// Entry is an act in the audit.
-type Entry struct {
-	// ID is the day in UTC and a number, such as "2026-11-22/41". Begin gives it.
-	ID string `json:"-"`
-	// Act is what was done, such as "pause" or "replay". Required; at most 64 bytes.
-	Act string `json:"act"`
-	// By is who acted, and Reason why. Required; at most 256 bytes each, without control
-	// characters.
-	By     string `json:"by"`
-	Reason string `json:"reason"`
-	// Queue is the queue that is meant, and Object what in it: a key, a rule, a group. At most 255
-	// and 1,280 bytes.
-	Queue  string `json:"queue,omitempty"`
-	Object string `json:"object,omitempty"`
-	// Detail is what else is to be known of the intent, such as the numbers of a plan.
-	Detail map[string]string `json:"detail,omitempty"`
-	// Began is when the act began, by the clock of who acted.
-	Began time.Time `json:"began"`
-	// Ended is when it ended; zero where nobody has said so. Then it is under way, or who acted has
-	// died.
-	Ended time.Time `json:"ended,omitzero"`
-	// Result is what came of it, and Err the error's text where it failed.
-	Result map[string]string `json:"result,omitempty"`
-	Err    string            `json:"err,omitempty"`
-}
-
-func (e *Entry) validate() error {
+func validate(e *control.Entry) error {
 	for _, f := range []struct {
 		name, text string
 		most       int
@@ -85,7 +57,7 @@ type Act struct {
 	s     dedupe.Store
 	key   dedupe.Key
 	token dedupe.Token
-	e     Entry
+	e     control.Entry
 }
 
 // ID is the act's in the audit, such as "2026-11-22/41".
@@ -93,8 +65,8 @@ func (a *Act) ID() string { return a.e.ID }
 
 // Begin writes down what is about to be done. An error means that it is not known to be written, so
 // it should not be done; one that wraps [ErrInvalid] names the field.
-func Begin(ctx context.Context, s dedupe.Store, e Entry) (*Act, error) {
-	if err := e.validate(); err != nil {
+func Begin(ctx context.Context, s dedupe.Store, e control.Entry) (*Act, error) {
+	if err := validate(&e); err != nil {
 		return nil, err
 	}
 	e.Began = time.Now().UTC().Truncate(time.Millisecond)
@@ -108,7 +80,7 @@ func Begin(ctx context.Context, s dedupe.Store, e Entry) (*Act, error) {
 	}
 	day := e.Began.Format(auditDay)
 	for n := 0; n < highest; n += auditBatch {
-		rs, err := readAll(ctx, s, actKeys(day, n))
+		rs, err := storecall.ReadAll(ctx, s, actKeys(day, n))
 		if err != nil {
 			return nil, fmt.Errorf("control: reading the audit: %w", err)
 		}
@@ -126,17 +98,17 @@ func Begin(ctx context.Context, s dedupe.Store, e Entry) (*Act, error) {
 }
 
 // begin takes a number; nil where another was faster.
-func begin(ctx context.Context, s dedupe.Store, day string, n int, e Entry, state []byte) (*Act, error) {
-	a := &Act{s: s, key: actKey(day, n), token: newToken(), e: e}
+func begin(ctx context.Context, s dedupe.Store, day string, n int, e control.Entry, state []byte) (*Act, error) {
+	a := &Act{s: s, key: actKey(day, n), token: storecall.NewToken(), e: e}
 	a.e.ID = a.key.Key
-	c, err := claim(ctx, s, dedupe.ClaimRequest{Key: a.key, Token: a.token, TTL: auditTTL, Owner: e.By})
+	c, err := storecall.Claim(ctx, s, dedupe.ClaimRequest{Key: a.key, Token: a.token, TTL: auditTTL, Owner: e.By})
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("control: writing the audit: %w", err)
 	case c.Outcome != dedupe.Won:
 		return nil, nil
 	}
-	if err := renew(ctx, s, dedupe.Renewal{Key: a.key, Token: a.token, TTL: auditTTL, State: state, StateNo: c.StateNo + 1}); err != nil {
+	if err := storecall.Renew(ctx, s, dedupe.Renewal{Key: a.key, Token: a.token, TTL: auditTTL, State: state, StateNo: c.StateNo + 1}); err != nil {
 		return nil, fmt.Errorf("control: writing the audit: %w", err)
 	}
 	return a, nil
@@ -149,7 +121,7 @@ func (a *Act) End(ctx context.Context, result map[string]string, err error) erro
 	e.Ended = time.Now().UTC().Truncate(time.Millisecond)
 	e.Result = result
 	if err != nil {
-		e.Err = cut(printable(err.Error()), maxErr)
+		e.Err = storecall.Text(err)
 	}
 	b, failed := json.Marshal(&e)
 	if most := min(2*maxDetail, a.s.Limits().MaxResult); failed == nil && len(b) > most {
@@ -160,7 +132,7 @@ func (a *Act) End(ctx context.Context, result map[string]string, err error) erro
 		}
 	}
 	if failed == nil {
-		failed = settle(ctx, a.s, dedupe.Settlement{Key: a.key, Token: a.token, To: dedupe.Done, Result: b, Retain: auditKept})
+		failed = storecall.Settle(ctx, a.s, dedupe.Settlement{Key: a.key, Token: a.token, To: dedupe.Done, Result: b, Retain: auditKept})
 	}
 	if failed != nil {
 		return fmt.Errorf("control: writing the end of %s into the audit: %w", a.e.ID, failed)
@@ -171,11 +143,11 @@ func (a *Act) End(ctx context.Context, result map[string]string, err error) erro
 // Acts reads the audit from one time to another, day by day. It yields acts in the order in which
 // they were written down, and ends after the first error. It reads eight numbers at a time: on
 // DynamoDB eight read units for a day without acts.
-func Acts(ctx context.Context, s dedupe.Store, from, to time.Time) iter.Seq2[Entry, error] {
-	return func(yield func(Entry, error) bool) {
+func Acts(ctx context.Context, s dedupe.Store, from, to time.Time) iter.Seq2[control.Entry, error] {
+	return func(yield func(control.Entry, error) bool) {
 		first := from.UTC().Truncate(24 * time.Hour)
 		for day := first; !day.After(to); day = day.Add(24 * time.Hour) {
-			if !actsOf(ctx, s, day.Format(auditDay), func(e Entry, err error) bool {
+			if !actsOf(ctx, s, day.Format(auditDay), func(e control.Entry, err error) bool {
 				if err == nil && (e.Began.Before(from) || e.Began.After(to)) {
 					return true
 				}
@@ -188,11 +160,11 @@ func Acts(ctx context.Context, s dedupe.Store, from, to time.Time) iter.Seq2[Ent
 }
 
 // actsOf goes through one day, and reports whether to go on.
-func actsOf(ctx context.Context, s dedupe.Store, day string, yield func(Entry, error) bool) bool {
+func actsOf(ctx context.Context, s dedupe.Store, day string, yield func(control.Entry, error) bool) bool {
 	for n := 0; n < highest; n += auditBatch {
-		rs, err := readAll(ctx, s, actKeys(day, n))
+		rs, err := storecall.ReadAll(ctx, s, actKeys(day, n))
 		if err != nil {
-			yield(Entry{}, fmt.Errorf("control: reading the audit: %w", err))
+			yield(control.Entry{}, fmt.Errorf("control: reading the audit: %w", err))
 			return false
 		}
 		some := false
@@ -214,8 +186,8 @@ func actsOf(ctx context.Context, s dedupe.Store, day string, yield func(Entry, e
 }
 
 // ReadAct reads one act; nil = there is none of this id.
-func ReadAct(ctx context.Context, s dedupe.Store, id string) (*Entry, error) {
-	r, err := read(ctx, s, dedupe.Key{Scope: ScopeAudit, Key: id})
+func ReadAct(ctx context.Context, s dedupe.Store, id string) (*control.Entry, error) {
+	r, err := storecall.Read(ctx, s, dedupe.Key{Scope: ScopeAudit, Key: id})
 	if err != nil {
 		return nil, fmt.Errorf("control: reading the audit: %w", err)
 	}
@@ -229,8 +201,8 @@ func ReadAct(ctx context.Context, s dedupe.Store, id string) (*Entry, error) {
 	return &e, nil
 }
 
-func entryOf(r *dedupe.Record) (Entry, error) {
-	e := Entry{ID: r.Key.Key, By: r.Owner, Began: r.ClaimedAt}
+func entryOf(r *dedupe.Record) (control.Entry, error) {
+	e := control.Entry{ID: r.Key.Key, By: r.Owner, Began: r.ClaimedAt}
 	b := r.Result
 	if r.Status != dedupe.Done {
 		b = r.State
@@ -254,14 +226,4 @@ func actKeys(day string, from int) []dedupe.Key {
 		ks[i] = actKey(day, from+i)
 	}
 	return ks
-}
-
-// printable leaves out what would move a terminal's cursor.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
 }

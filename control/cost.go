@@ -5,29 +5,16 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/internal/ahead"
+	"github.com/onceq/onceq/internal/backoff"
 )
 
-// longestBack is the longest time for which a worker gives back a message whose scope or type is
-// paused. It begins with a minute and doubles, so some receives come on top.
-const (
-	longestBack = 15 * time.Minute
-	firstBacks  = 4
-)
-
-// BackFor is for how long a worker gives a message back that has been received so often, while its
-// scope or type is paused and left is what is left of the rule: 1 min, doubled with each receive,
-// at most 15 min. The worker adds a random part.
-func BackFor(left time.Duration, receives int) time.Duration {
-	return max(0, min(left, time.Minute<<min(max(0, receives-1), 10), longestBack))
-}
-
-// Price is what a pause costs. There are two costs:
+// Cost is what a pause costs. There are two costs:
 //
 //   - Under the pause of a scope or a type on a queue that others use, too, each message of it is
 //     received again and again. The pause of a whole queue costs no receives.
 //   - A queue that keeps messages for some days goes on counting, whatever is paused. What waits
 //     for longer than that is deleted, and nobody is told.
-type Price struct {
+type Cost struct {
 	// For is how long the pause is.
 	For time.Duration
 	// MaxReceives is after how many receives the queue moves a message away, as
@@ -47,8 +34,8 @@ type Price struct {
 }
 
 // Receives is how often the pause has a message received, about.
-func (p Price) Receives() int {
-	return int((p.For+longestBack-1)/longestBack) + firstBacks
+func (p Cost) Receives() int {
+	return backoff.Receives(p.For)
 }
 
 // Check refuses a pause that would lose jobs. There are two ways:
@@ -59,30 +46,30 @@ func (p Price) Receives() int {
 //   - It would outlast the queue: a message may wait for seven eighths of Kept. The rest is left to
 //     the workers, who have to work off what has gathered.
 //
-// The error is a *[PriceError].
-func (p Price) Check() error {
+// The error is a *[CostError].
+func (p Cost) Check() error {
 	if p.outlasts() || !p.paysReceives() {
-		return &PriceError{p}
+		return &CostError{p}
 	}
 	return nil
 }
 
-func (p Price) paysReceives() bool {
+func (p Cost) paysReceives() bool {
 	return p.MaxReceives <= 0 || p.MaxReceives-max(0, p.MaxAttempts) >= p.Receives()
 }
 
 // outlasts reports whether what waits now would be deleted before the workers can have done it.
-func (p Price) outlasts() bool { return p.Kept > 0 && p.For+p.Oldest > p.waits() }
+func (p Cost) outlasts() bool { return p.Kept > 0 && p.For+p.Oldest > p.waits() }
 
 // waits is how long a message may wait in all.
-func (p Price) waits() time.Duration { return p.Kept - p.Kept/8 }
+func (p Cost) waits() time.Duration { return p.Kept - p.Kept/8 }
 
-// PriceError refuses a pause because of what it costs.
-type PriceError struct{ Price Price }
+// CostError refuses a pause because of what it costs.
+type CostError struct{ Cost Cost }
 
 // Error is the arithmetic, in a sentence.
-func (e *PriceError) Error() string {
-	p := &e.Price
+func (e *CostError) Error() string {
+	p := &e.Cost
 	if p.outlasts() {
 		return p.deletes()
 	}
@@ -95,7 +82,7 @@ func (e *PriceError) Error() string {
 }
 
 // deletes is the arithmetic of a pause that outlasts the queue.
-func (p *Price) deletes() string {
+func (p *Cost) deletes() string {
 	age, most := "", max(0, p.waits()-p.Oldest)
 	if p.Oldest > 0 {
 		age = fmt.Sprintf(", and its oldest has waited for %s", ahead.Days(p.Oldest))

@@ -1,4 +1,4 @@
-package control
+package controlstore
 
 import (
 	"cmp"
@@ -9,7 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/storecall"
 )
 
 // This file owns the card: what a worker says of itself, and its form. A worker makes one for each
@@ -34,85 +36,8 @@ const (
 // cardRoom is how many bytes a card may have in the seat of an owner under a key.
 func cardRoom(owner, key string) int { return max(cardLeast, itemMost-itemRest-len(owner)-len(key)) }
 
-// A Card is what a worker says of itself, each time it renews its seat.
-type Card struct {
-	// Owner and Queue are filled in by readers: the seat has them.
-	Owner, Queue string
-	// Host and PID are the worker's process, and Version that of the library.
-	Host    string
-	PID     int
-	Version string
-	// Scope is ProcessorConfig.Scope, and Types the types of job that the worker knows.
-	Scope string
-	Types []string
-	// Started is when the worker started, and At when it wrote the card; both by its own clock.
-	Started, At time.Time
-	// Slots is how many handlers it runs at most at present, Busy how many jobs are in them, and
-	// Held how many messages wait for one.
-	Slots, Busy, Held int
-	// State is running, paused, outage or draining.
-	State string
-	// PausedBy are the ids of the rules that pause the worker.
-	PausedBy []string
-	// Rules is the version of the rules that the worker obeys. Where it cannot read them, NoRules
-	// says why; with a version above 0 the last ones stay in force.
-	Rules   uint64
-	NoRules string
-	// Outage says what does not answer: "store" or "queue"; empty = all do. OutageSince is since
-	// when, by the worker's clock.
-	Outage      string
-	OutageSince time.Time
-	// Outcomes are how many deliveries ended in which way since the start.
-	Outcomes map[string]uint64
-	// Durations are those of the handlers in the last five minutes, by the type of job.
-	Durations map[string]Quantiles
-	// HeadWait is how long the last job waited that ran for the first time.
-	HeadWait time.Duration
-	// Rate is how many deliveries ended a minute, over the last five.
-	Rate float64
-	// Minute counts the handlers that ended in about the last minute, and MinuteTypes those of each
-	// type of job. Minute is nil in the card of a version that does not count.
-	Minute      *Runs
-	MinuteTypes map[string]Runs
-	// FullSince is since when each slot is busy and no handler has begun, by the worker's clock;
-	// zero where a slot is free.
-	FullSince time.Time
-	// Retention and Interrupted are ProcessorConfig.Retention and Defaults.Interrupted, which is
-	// "rerun" or "park"; 0 and empty in the card of a version that does not say.
-	Retention   time.Duration
-	Interrupted string
-	// Requests are the requests to the queue, by kind, where the broker counts them.
-	Requests map[string]uint64
-	// Jobs are those that run, the oldest first, and More how many others do.
-	Jobs []CardJob
-	More int
-	// Probe says that the worker answers probes.
-	Probe bool
-
-	id string // of the seat's worker
-}
-
-// Quantiles are times of which half, and 95 of a hundred, are shorter, and the longest.
-type Quantiles struct{ P50, P95, Max time.Duration }
-
 // park is Card.Interrupted of a worker that parks what was interrupted.
 const park = "park"
-
-// Runs is how many handlers ended, and how many of these with an error: to be tried again, failed
-// for good, or parked.
-type Runs struct{ Runs, Errors uint64 }
-
-// CardJob is a running job on a [Card]. Key or ID is empty where it is left out: they are the same,
-// or keys are not shown. One that ends in "…" was cut.
-type CardJob struct {
-	Key, ID, Type string
-	// At is when its handler began, by the worker's clock, to the second.
-	At      time.Time
-	Attempt int
-	Fence   uint64
-	// Overdue says that its context has ended and it runs on.
-	Overdue bool
-}
 
 // wireCard is the form of a card. Fields are only added.
 type wireCard struct {
@@ -183,9 +108,9 @@ var cuts = []func(*wireCard) (more bool){
 	func(w *wireCard) bool { w.Types, w.PausedBy, w.Outcomes, w.ByType = nil, nil, nil, nil; return false },
 }
 
-// encode is the card of the worker with an id and a name, as short as it must be for room.
-func (c *Card) encode(id, owner string, room int) ([]byte, error) {
-	w := c.wire(id)
+// encodeCard is the card of the worker with an id and a name, as short as it must be for room.
+func encodeCard(c *control.WorkerStatus, id, owner string, room int) ([]byte, error) {
+	w := wireOf(c, id)
 	if owner == processOf(c.Host, c.PID) {
 		w.Host, w.PID = "", 0 // the name says it
 	}
@@ -207,7 +132,7 @@ func (c *Card) encode(id, owner string, room int) ([]byte, error) {
 func processOf(host string, pid int) string { return host + "/" + strconv.Itoa(pid) }
 
 // named fills in what the seat says: the owner, and with it the process.
-func (c *Card) named(owner, queue string) {
+func named(c *control.WorkerStatus, owner, queue string) {
 	c.Owner, c.Queue = owner, queue
 	if at := strings.LastIndexByte(owner, '/'); c.Host == "" && at >= 0 {
 		if pid, err := strconv.Atoi(owner[at+1:]); err == nil {
@@ -216,7 +141,7 @@ func (c *Card) named(owner, queue string) {
 	}
 }
 
-func (c *Card) wire(id string) *wireCard {
+func wireOf(c *control.WorkerStatus, id string) *wireCard {
 	ago := func(t time.Time) int64 {
 		if t.IsZero() {
 			return 0
@@ -224,7 +149,7 @@ func (c *Card) wire(id string) *wireCard {
 		return max(1, c.At.Sub(t).Milliseconds())
 	}
 	w := &wireCard{
-		V: 1, ID: id, Host: c.Host, PID: c.PID, Version: c.Version, Scope: c.Scope, Types: c.types(), At: c.At.UnixMilli(), Up: ago(c.Started),
+		V: 1, ID: id, Host: c.Host, PID: c.PID, Version: c.Version, Scope: c.Scope, Types: typesOf(c), At: c.At.UnixMilli(), Up: ago(c.Started),
 		Slots: c.Slots, Busy: c.Busy, Held: c.Held, State: c.State, PausedBy: c.PausedBy, Rules: c.Rules, NoRules: c.NoRules,
 		Outage: c.Outage, Since: ago(c.OutageSince), Outcomes: maps.Clone(c.Outcomes), Wait: c.HeadWait.Milliseconds(), Rate: float64(int64(c.Rate*10)) / 10,
 		Requests: c.Requests, More: c.More, Probe: c.Probe,
@@ -259,8 +184,8 @@ func (c *Card) wire(id string) *wireCard {
 	return w
 }
 
-// types are the types that the worker knows, those of its running jobs first.
-func (c *Card) types() []string {
+// typesOf are the types that the worker knows, those of its running jobs first.
+func typesOf(c *control.WorkerStatus) []string {
 	ts := slices.Clone(c.Types)
 	first := 0
 	for i := range c.Jobs {
@@ -277,42 +202,29 @@ func (w *wireCard) cutText(most int) {
 	for i := range w.Jobs {
 		j := &w.Jobs[i]
 		if len(pack(j.Key)) > most {
-			j.Key = cut(j.Key, most)
+			j.Key = storecall.Cut(j.Key, most)
 		}
 		if len(pack(j.ID)) > most {
-			j.ID = cut(j.ID, most)
+			j.ID = storecall.Cut(j.ID, most)
 		}
-		j.Type = cut(j.Type, most)
+		j.Type = storecall.Cut(j.Type, most)
 	}
 	for i, t := range w.Types {
-		w.Types[i] = cut(t, most)
+		w.Types[i] = storecall.Cut(t, most)
 	}
-	w.Host, w.Version, w.NoRules = cut(w.Host, most), cut(w.Version, most), cut(w.NoRules, 2*most)
+	w.Host, w.Version, w.NoRules = storecall.Cut(w.Host, most), storecall.Cut(w.Version, most), storecall.Cut(w.NoRules, 2*most)
 	for _, t := range slices.Collect(maps.Keys(w.Times)) {
-		if short := cut(t, most); short != t {
+		if short := storecall.Cut(t, most); short != t {
 			w.Times[short] = w.Times[t]
 			delete(w.Times, t)
 		}
 	}
 	for _, t := range slices.Collect(maps.Keys(w.ByType)) {
-		if short := cut(t, most); short != t {
+		if short := storecall.Cut(t, most); short != t {
 			w.ByType[short] = w.ByType[t]
 			delete(w.ByType, t)
 		}
 	}
-}
-
-// cut leaves at most that many bytes of s, with a mark at its end, and is UTF-8 where s is.
-func cut(s string, most int) string {
-	const mark = "…"
-	if len(s) <= most {
-		return s
-	}
-	s = s[:most-len(mark)]
-	for len(s) > 0 && !utf8.ValidString(s) {
-		s = s[:len(s)-1]
-	}
-	return s + mark
 }
 
 // mostly keeps some entries of a map, in the order of their names.
@@ -342,12 +254,12 @@ func failing(m map[string][2]uint64, most int) map[string][2]uint64 {
 	return some
 }
 
-// DecodeCard reads the state of a seat. Fields that it does not know are left out, so that workers
-// of a later version are shown, too.
-func DecodeCard(state []byte) (*Card, error) {
+// decodeCard reads the state of a seat, and the id of its worker. Fields that it does not know are
+// left out, so that workers of a later version are shown, too.
+func decodeCard(state []byte) (c *control.WorkerStatus, id string, err error) {
 	var w wireCard
 	if err := json.Unmarshal(state, &w); err != nil {
-		return nil, fmt.Errorf("control: a card cannot be read: %w", err)
+		return nil, "", fmt.Errorf("control: a card cannot be read: %w", err)
 	}
 	at := time.UnixMilli(w.At).UTC()
 	back := func(ms int64) time.Time {
@@ -357,16 +269,16 @@ func DecodeCard(state []byte) (*Card, error) {
 		return at.Add(-time.Duration(ms) * time.Millisecond)
 	}
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
-	c := &Card{
+	c = &control.WorkerStatus{
 		Host: w.Host, PID: w.PID, Version: w.Version, Scope: w.Scope, Types: w.Types, At: at, Started: back(w.Up),
 		Slots: w.Slots, Busy: w.Busy, Held: w.Held, State: w.State, PausedBy: w.PausedBy, Rules: w.Rules, NoRules: w.NoRules,
 		Outage: w.Outage, OutageSince: back(w.Since), Outcomes: w.Outcomes, HeadWait: ms(w.Wait), Rate: w.Rate, Requests: w.Requests,
-		More: w.More, Probe: w.Probe, id: w.ID,
+		More: w.More, Probe: w.Probe,
 	}
 	if len(w.Times) > 0 {
-		c.Durations = make(map[string]Quantiles, len(w.Times))
+		c.Durations = make(map[string]control.Quantiles, len(w.Times))
 		for typ, q := range w.Times {
-			c.Durations[typ] = Quantiles{ms(q[0]), ms(q[1]), ms(q[2])}
+			c.Durations[typ] = control.Quantiles{P50: ms(q[0]), P95: ms(q[1]), Max: ms(q[2])}
 		}
 	}
 	c.FullSince, c.Retention = back(w.Full), time.Duration(w.Retain)*time.Second
@@ -377,32 +289,20 @@ func DecodeCard(state []byte) (*Card, error) {
 		c.Interrupted = "rerun"
 	}
 	if w.Minute != nil {
-		c.Minute = &Runs{w.Minute[0], w.Minute[1]}
+		c.Minute = &control.Runs{Runs: w.Minute[0], Errors: w.Minute[1]}
 	}
 	if len(w.ByType) > 0 {
-		c.MinuteTypes = make(map[string]Runs, len(w.ByType))
+		c.MinuteTypes = make(map[string]control.Runs, len(w.ByType))
 		for typ, n := range w.ByType {
-			c.MinuteTypes[typ] = Runs{n[0], n[1]}
+			c.MinuteTypes[typ] = control.Runs{Runs: n[0], Errors: n[1]}
 		}
 	}
 	for _, j := range w.Jobs {
-		k := CardJob{Key: j.Key, ID: j.ID, Type: j.Type, At: at.Add(-j.Ago), Attempt: max(1, j.Attempt), Fence: j.Fence, Overdue: j.Overdue}
+		k := control.RunningJob{Key: j.Key, ID: j.ID, Type: j.Type, At: at.Add(-j.Ago), Attempt: max(1, j.Attempt), Fence: j.Fence, Overdue: j.Overdue}
 		if j.Nth > 0 && j.Nth <= len(w.Types) {
 			k.Type = w.Types[j.Nth-1]
 		}
 		c.Jobs = append(c.Jobs, k)
 	}
-	return c, nil
-}
-
-// Running is the running job with a key; nil = none is named.
-func (c *Card) Running(key string) *CardJob {
-	for i := range c.Jobs {
-		j := &c.Jobs[i]
-		short, wasCut := strings.CutSuffix(j.Key, "…")
-		if j.Key == key || wasCut && strings.HasPrefix(key, short) || j.Key == "" && j.ID == key {
-			return j
-		}
-	}
-	return nil
+	return c, w.ID, nil
 }

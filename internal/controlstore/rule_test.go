@@ -1,4 +1,4 @@
-package control_test
+package controlstore_test
 
 import (
 	"encoding/json"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // pause is a rule that is good.
@@ -21,8 +22,8 @@ func pause(change func(*control.Rule)) control.Rule {
 	return r
 }
 
-func add(r control.Rule) func(*control.Rules) error {
-	return func(rs *control.Rules) error {
+func add(r control.Rule) func(*controlstore.Rules) error {
+	return func(rs *controlstore.Rules) error {
 		rs.Rules = append(rs.Rules, r)
 		return nil
 	}
@@ -42,7 +43,7 @@ func TestRefusedRules(t *testing.T) {
 			"over":              {func(r *control.Rule) { r.Until = time.Now() }, "Rule.Until: 2000-01-01T00:00:00Z is over already"},
 			"long over":         {func(r *control.Rule) { r.Until = time.Now().Add(-48 * time.Hour) }, "Rule.Until: 1999-12-30T00:00:00Z is over already"},
 			"400 days":          {func(r *control.Rule) { r.Until = time.Now().Add(400 * 24 * time.Hour) }, "is further ahead than 30d"},
-			"a moment too long": {func(r *control.Rule) { r.Until = time.Now().Add(control.MaxUntil + 1) }, "is further ahead than 30d"},
+			"a moment too long": {func(r *control.Rule) { r.Until = time.Now().Add(controlstore.MaxUntil + 1) }, "is further ahead than 30d"},
 			"nobody":            {func(r *control.Rule) { r.By = "" }, "Rule.By: is required"},
 			"no reason":         {func(r *control.Rule) { r.Reason = " " }, "Rule.Reason: is required"},
 			"long reason":       {func(r *control.Rule) { r.Reason = strings.Repeat("x", 257) }, "Rule.Reason: has 257 bytes, the limit is 256"},
@@ -60,22 +61,22 @@ func TestRefusedRules(t *testing.T) {
 			"limit of a type":   {func(r *control.Rule) { r.Do, r.Slots, r.Type = control.Limit, 1, "a" }, "Rule.Do: limit is for a whole queue: it takes no Scope and no Type"},
 		} {
 			s := newStore(t)
-			_, err := control.Change(t.Context(), s, add(pause(c.change)))
+			_, err := controlstore.Change(t.Context(), s, add(pause(c.change)))
 			if !errors.Is(err, control.ErrInvalid) || !strings.Contains(fmt.Sprint(err), c.want) {
 				t.Errorf("%s: %v, want %q", name, err, c.want)
 			}
-			if got, err := control.Read(t.Context(), s); err != nil || len(got.Rules) != 0 {
+			if got, err := controlstore.Read(t.Context(), s); err != nil || len(got.Rules) != 0 {
 				t.Errorf("%s: the rules are %+v, %v", name, got, err)
 			}
 		}
 		// The limits themselves are good.
 		for _, r := range []control.Rule{
-			pause(func(r *control.Rule) { r.Until = time.Now().Add(control.MaxUntil) }),
+			pause(func(r *control.Rule) { r.Until = time.Now().Add(controlstore.MaxUntil) }),
 			pause(func(r *control.Rule) { r.By, r.Reason = strings.Repeat("x", 256), strings.Repeat("y", 256) }),
 			pause(func(r *control.Rule) { r.Do, r.Slots = control.Limit, 100_000 }),
 			pause(func(r *control.Rule) { r.Queue, r.Scope, r.Type = "", "orders:charge", strings.Repeat("x", 255) }),
 		} {
-			if _, err := control.Change(t.Context(), newStore(t), add(r)); err != nil {
+			if _, err := controlstore.Change(t.Context(), newStore(t), add(r)); err != nil {
 				t.Error(err)
 			}
 		}
@@ -86,7 +87,7 @@ func TestTooManyRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
 		fill := func(n, reason int) error {
-			_, err := control.Change(t.Context(), s, func(rs *control.Rules) error {
+			_, err := controlstore.Change(t.Context(), s, func(rs *controlstore.Rules) error {
 				rs.Rules = nil
 				for range n {
 					rs.Rules = append(rs.Rules, pause(func(r *control.Rule) { r.Reason = strings.Repeat("x", reason) }))
@@ -95,16 +96,16 @@ func TestTooManyRules(t *testing.T) {
 			})
 			return err
 		}
-		if err := fill(control.MaxRules, 1); err != nil {
+		if err := fill(controlstore.MaxRules, 1); err != nil {
 			t.Fatal(err)
 		}
-		if err := fill(control.MaxRules+1, 1); err == nil || err.Error() != "control: not valid: Rules: are 201, the limit is 200: remove some" {
+		if err := fill(controlstore.MaxRules+1, 1); err == nil || err.Error() != "control: not valid: Rules: are 201, the limit is 200: remove some" {
 			t.Error(err)
 		}
-		if err := fill(control.MaxRules, control.MaxText); err == nil || !strings.Contains(err.Error(), "bytes, the limit is 65536: remove some") {
+		if err := fill(controlstore.MaxRules, controlstore.MaxText); err == nil || !strings.Contains(err.Error(), "bytes, the limit is 65536: remove some") {
 			t.Error(err)
 		}
-		if got, err := control.Read(t.Context(), s); err != nil || len(got.Rules) != control.MaxRules || got.Version != 1 {
+		if got, err := controlstore.Read(t.Context(), s); err != nil || len(got.Rules) != controlstore.MaxRules || got.Version != 1 {
 			t.Errorf("the rules are %d of version %d, %v", len(got.Rules), got.Version, err)
 		}
 	})
@@ -121,7 +122,7 @@ func TestFor(t *testing.T) {
 		}
 		return r
 	}
-	rs := control.Rules{Rules: []control.Rule{
+	rs := controlstore.Rules{Rules: []control.Rule{
 		rule("all-over", "", "", "", 0, 0),
 		rule("mails", "mails", "", "", 0, time.Hour),
 		rule("mails-later", "mails", "", "", 0, 2*time.Hour),
@@ -207,9 +208,9 @@ func TestLaterFields(t *testing.T) {
 
 func TestParseFor(t *testing.T) {
 	for text, want := range map[string]time.Duration{
-		"10m": 10 * time.Minute, "1h30m": 90 * time.Minute, "2d": 48 * time.Hour, " 1d12h ": 36 * time.Hour, "30d": control.MaxUntil, "1s": time.Second,
+		"10m": 10 * time.Minute, "1h30m": 90 * time.Minute, "2d": 48 * time.Hour, " 1d12h ": 36 * time.Hour, "30d": controlstore.MaxUntil, "1s": time.Second,
 	} {
-		if got, err := control.ParseFor(text); err != nil || got != want {
+		if got, err := controlstore.ParseFor(text); err != nil || got != want {
 			t.Errorf("%q is %v, %v; want %v", text, got, err, want)
 		}
 	}
@@ -219,66 +220,8 @@ func TestParseFor(t *testing.T) {
 		"": `"" is no duration; want 10m, 1h, 2d`, "soon": `"soon" is no duration; want 10m, 1h, 2d`, "1d-2h": `"1d-2h" is no duration; want 10m, 1h, 2d`,
 		"-1d": `"-1d" is no duration; want 10m, 1h, 2d`, "99999999d": `"99999999d" is no duration; want 10m, 1h, 2d`, "NaN": "NaN has no unit; want 10m, 1h",
 	} {
-		if got, err := control.ParseFor(text); !errors.Is(err, control.ErrInvalid) || err.Error() != "control: not valid: "+want {
+		if got, err := controlstore.ParseFor(text); !errors.Is(err, control.ErrInvalid) || err.Error() != "control: not valid: "+want {
 			t.Errorf("%q is %v, %v; want %q", text, got, err, want)
-		}
-	}
-}
-
-func TestPrice(t *testing.T) {
-	for _, c := range []struct {
-		d                 time.Duration
-		receives, of, max int
-		refused           bool
-	}{
-		{time.Minute, 5, 10, 15, false},
-		{time.Minute, 5, 10, 14, true},
-		{15 * time.Minute, 5, 10, 15, false},
-		{15*time.Minute + 1, 6, 10, 15, true},
-		{24 * time.Hour, 100, 10, 110, false},
-		{24 * time.Hour, 100, 10, 109, true},
-		{24 * time.Hour, 100, 10, 0, false}, // the queue moves nothing
-		{24 * time.Hour, 100, -1, 100, false},
-		{24 * time.Hour, 100, -1, 99, true},
-	} {
-		p := control.Price{For: c.d, MaxReceives: c.max, MaxAttempts: c.of, Queue: "orders", Target: "orders-dead"}
-		if err := p.Check(); p.Receives() != c.receives || (err != nil) != c.refused {
-			t.Errorf("%+v: %d receives, %v", p, p.Receives(), err)
-		}
-	}
-	err := control.Price{For: 24 * time.Hour, MaxReceives: 40, MaxAttempts: 10, Queue: "orders", Target: "orders-dead"}.Check()
-	const want = "orders moves a message to orders-dead after 40 receives; a pause of 24h costs about 100. Pause the queue, or raise maxReceiveCount"
-	if err == nil || err.Error() != want {
-		t.Errorf("%v, want %q", err, want)
-	}
-	for _, c := range []struct {
-		d, kept, oldest time.Duration
-		want            string
-	}{
-		{30 * 24 * time.Hour, 0, 0, ""}, // for ever, or nobody knows
-		{84 * time.Hour, 96 * time.Hour, 0, ""},
-		{85 * time.Hour, 96 * time.Hour, 0, "orders keeps a message for 4d, paused or not; a pause of 3d13h deletes what waits. Pause for 3d12h at most, or make the queue keep messages for longer"},
-		{time.Hour, 96 * time.Hour, 83 * time.Hour, ""},
-		{time.Hour, 96 * time.Hour, 83*time.Hour + 30*time.Minute, "orders keeps a message for 4d, paused or not, and its oldest has waited for 3d12h; a pause of 1h deletes what waits. Pause for 30m at most, or make the queue keep messages for longer"},
-		{time.Hour, 96 * time.Hour, 90 * time.Hour, "orders keeps a message for 4d, paused or not, and its oldest has waited for 3d18h; a pause of 1h deletes what waits. Make the queue keep messages for longer"},
-	} {
-		err, got := (control.Price{For: c.d, Kept: c.kept, Oldest: c.oldest, Queue: "orders"}).Check(), ""
-		if err != nil {
-			got = err.Error()
-		}
-		if got != c.want {
-			t.Errorf("%v of %v: %q, want %q", c.d, c.kept, got, c.want)
-		}
-	}
-	// The sum of what a message is given back for covers the pause with the receives that the price
-	// has, also where each is an eighth shorter.
-	for _, d := range []time.Duration{time.Minute, time.Hour, 24 * time.Hour, control.MaxUntil} {
-		n, at := 0, time.Duration(0)
-		for ; at < d; n++ {
-			at += max(time.Second, control.BackFor(d-at, n+1))
-		}
-		if most := (control.Price{For: d}).Receives(); n > most {
-			t.Errorf("a pause of %v costs %d receives, more than %d", d, n, most)
 		}
 	}
 }
@@ -288,7 +231,7 @@ func TestPrice(t *testing.T) {
 func TestLimitWithoutSlots(t *testing.T) {
 	now := time.Now()
 	for _, slots := range []int{0, -1} {
-		rs := control.Rules{Rules: []control.Rule{
+		rs := controlstore.Rules{Rules: []control.Rule{
 			{ID: "a", Do: control.Limit, Slots: slots, Until: now.Add(time.Hour)}, {ID: "b", Do: control.Limit, Slots: 3, Until: now.Add(time.Hour)},
 		}}
 		if v, ok := rs.For("orders", "", "", now); !ok || v.Do != control.Pause || v.Rule != "a" {

@@ -1,4 +1,4 @@
-package control_test
+package controlstore_test
 
 import (
 	"context"
@@ -11,28 +11,29 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/storetest"
 )
 
 func TestChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
-		if got, err := control.Read(t.Context(), s); err != nil || got.Version != 0 || len(got.Rules) != 0 {
+		if got, err := controlstore.Read(t.Context(), s); err != nil || got.Version != 0 || len(got.Rules) != 0 {
 			t.Fatalf("at first: %+v, %v", got, err)
 		}
-		one, err := control.Change(t.Context(), s, add(pause(nil)))
+		one, err := controlstore.Change(t.Context(), s, add(pause(nil)))
 		if err != nil || one.Version != 1 || len(one.Rules) != 1 || len(one.Rules[0].ID) != 5 || !one.Rules[0].Made.Equal(time.Now()) {
 			t.Fatalf("one rule: %+v, %v", one, err)
 		}
-		two, err := control.Change(t.Context(), s, add(pause(func(r *control.Rule) { r.Do = control.Limit })))
+		two, err := controlstore.Change(t.Context(), s, add(pause(func(r *control.Rule) { r.Do = control.Limit })))
 		if err != nil || two.Version != 2 || len(two.Rules) != 2 || two.Rules[1].Do != control.Pause || two.Rules[1].ID == two.Rules[0].ID {
 			t.Fatalf("a limit to 0: %+v, %v", two, err)
 		}
 		mine := errors.New("no such rule")
-		if _, err := control.Change(t.Context(), s, func(*control.Rules) error { return mine }); !errors.Is(err, mine) {
+		if _, err := controlstore.Change(t.Context(), s, func(*controlstore.Rules) error { return mine }); !errors.Is(err, mine) {
 			t.Fatal(err)
 		}
-		got, err := control.Change(t.Context(), s, func(rs *control.Rules) error {
+		got, err := controlstore.Change(t.Context(), s, func(rs *controlstore.Rules) error {
 			if !rs.Remove(one.Rules[0].ID) || rs.Remove("nobody") {
 				t.Error("Remove does not say what was there")
 			}
@@ -41,7 +42,7 @@ func TestChange(t *testing.T) {
 		if err != nil || got.Version != 3 || len(got.Rules) != 1 || got.Find(two.Rules[1].ID) == nil {
 			t.Fatalf("one is removed: %+v, %v", got, err)
 		}
-		read, err := control.Read(t.Context(), s)
+		read, err := controlstore.Read(t.Context(), s)
 		if err != nil || read.Version != 3 || len(read.Rules) != 1 || read.Rules[0].ID != got.Rules[0].ID {
 			t.Fatalf("read: %+v, %v", read, err)
 		}
@@ -52,7 +53,7 @@ func TestChange(t *testing.T) {
 func TestOldRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
-		if _, err := control.Change(t.Context(), s, add(pause(nil))); err != nil {
+		if _, err := controlstore.Change(t.Context(), s, add(pause(nil))); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range []struct {
@@ -60,7 +61,7 @@ func TestOldRules(t *testing.T) {
 			want int
 		}{{24 * time.Hour, 2}, {time.Hour, 2}, {time.Hour, 2}} {
 			<-time.After(c.wait)
-			got, err := control.Change(t.Context(), s, func(rs *control.Rules) error {
+			got, err := controlstore.Change(t.Context(), s, func(rs *controlstore.Rules) error {
 				rs.Rules = append(rs.Rules[:min(1, len(rs.Rules))], pause(nil))
 				return nil
 			})
@@ -68,7 +69,7 @@ func TestOldRules(t *testing.T) {
 				t.Fatalf("after %v: %+v, %v", c.wait, got, err)
 			}
 		}
-		got, err := control.Read(t.Context(), s)
+		got, err := controlstore.Read(t.Context(), s)
 		if err != nil || len(got.Rules) != 2 || got.Rules[0].Made.Before(time.Now().Add(-3*time.Hour)) {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -92,12 +93,12 @@ func TestLostAnswers(t *testing.T) {
 		for _, applied := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				s := tap(newStore(t))
-				if _, err := control.Change(t.Context(), s, add(pause(nil))); err != nil {
+				if _, err := controlstore.Change(t.Context(), s, add(pause(nil))); err != nil {
 					t.Fatal(err)
 				}
 				s.reset()
 				s.cut = func(o string, n int) (bool, bool) { return o == op && n <= 3, applied }
-				got, err := control.Change(t.Context(), s, add(pause(nil)))
+				got, err := controlstore.Change(t.Context(), s, add(pause(nil)))
 				if err != nil || len(got.Rules) != 2 || got.Version != 2 {
 					t.Errorf("%s, applied %v: %+v, %v", op, applied, got, err)
 				}
@@ -114,11 +115,11 @@ func TestUnknownChange(t *testing.T) {
 			s := tap(newStore(t))
 			s.cut = func(op string, _ int) (bool, bool) { return op == "renew", applied }
 			edit := add(pause(func(r *control.Rule) { r.ID = "mine" }))
-			if _, err := control.Change(t.Context(), s, edit); !errors.Is(err, control.ErrUnknown) || !errors.Is(err, errCut) {
+			if _, err := controlstore.Change(t.Context(), s, edit); !errors.Is(err, control.ErrUnknown) || !errors.Is(err, errCut) {
 				t.Fatal(err)
 			}
 			s.cut = nil
-			got, err := control.Change(t.Context(), s, edit)
+			got, err := controlstore.Change(t.Context(), s, edit)
 			if err != nil || len(got.Rules) != 1 {
 				t.Errorf("%+v, %v", got, err)
 			}
@@ -133,9 +134,9 @@ func TestOvertaken(t *testing.T) {
 		s := newStore(t)
 		var ids []string
 		calls := 0
-		got, err := control.Change(t.Context(), s, func(rs *control.Rules) error {
+		got, err := controlstore.Change(t.Context(), s, func(rs *controlstore.Rules) error {
 			if calls++; calls == 1 {
-				if _, err := control.Change(t.Context(), s, add(pause(func(r *control.Rule) { r.By = "ben" }))); err != nil {
+				if _, err := controlstore.Change(t.Context(), s, add(pause(func(r *control.Rule) { r.By = "ben" }))); err != nil {
 					t.Error(err)
 				}
 			}
@@ -157,7 +158,7 @@ func TestTorn(t *testing.T) {
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		for last := uint64(0); ctx.Err() == nil; {
-			got, err := control.Read(ctx, s)
+			got, err := controlstore.Read(ctx, s)
 			if err != nil && ctx.Err() == nil || got.Version < last || len(got.Rules) != int(got.Version) {
 				t.Errorf("after version %d: version %d with %d rules, %v", last, got.Version, len(got.Rules), err)
 				return
@@ -166,7 +167,7 @@ func TestTorn(t *testing.T) {
 		}
 	})
 	for range 50 {
-		if _, err := control.Change(t.Context(), s, add(pause(nil))); err != nil {
+		if _, err := controlstore.Change(t.Context(), s, add(pause(nil))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -177,7 +178,7 @@ func TestTorn(t *testing.T) {
 // TestForeignRules: what somebody else has written under our key is not guessed at.
 func TestForeignRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := dedupe.Key{Scope: control.ScopeControl, Key: "rules"}
+		k := dedupe.Key{Scope: controlstore.ScopeControl, Key: "rules"}
 		for name, state := range map[string]string{"no JSON": "rules", "a later form": `{"v":2,"rules":[]}`} {
 			s := newStore(t)
 			token := storetest.Token()
@@ -186,16 +187,16 @@ func TestForeignRules(t *testing.T) {
 			if err := storetest.Renew(t, s, dedupe.Renewal{Key: k, Token: token, TTL: time.Hour, State: []byte(state), StateNo: 1}); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := control.Read(t.Context(), s); err == nil {
+			if _, err := controlstore.Read(t.Context(), s); err == nil {
 				t.Errorf("%s is read", name)
 			}
-			if _, err := control.Change(t.Context(), s, add(pause(nil))); err == nil {
+			if _, err := controlstore.Change(t.Context(), s, add(pause(nil))); err == nil {
 				t.Errorf("%s is changed", name)
 			}
 		}
 		s := newStore(t)
 		storetest.End(t, s, storetest.Claim(t, s, dedupe.ClaimRequest{Key: k, Token: storetest.Token(), TTL: time.Hour}), dedupe.Done)
-		if _, err := control.Change(t.Context(), s, add(pause(nil))); err == nil {
+		if _, err := controlstore.Change(t.Context(), s, add(pause(nil))); err == nil {
 			t.Error("a done record is changed")
 		}
 	})
@@ -208,13 +209,13 @@ func TestLostAnswerOvertaken(t *testing.T) {
 		s := tap(newStore(t))
 		s.cut = func(op string, n int) (bool, bool) {
 			if op == "renew" && n == 2 {
-				if _, err := control.Change(t.Context(), s.Store, add(pause(func(r *control.Rule) { r.By = "ben" }))); err != nil {
+				if _, err := controlstore.Change(t.Context(), s.Store, add(pause(func(r *control.Rule) { r.By = "ben" }))); err != nil {
 					t.Error(err)
 				}
 			}
 			return op == "renew" && n == 1, true
 		}
-		got, err := control.Change(t.Context(), s, add(pause(nil)))
+		got, err := controlstore.Change(t.Context(), s, add(pause(nil)))
 		if err != nil || len(got.Rules) != 2 || got.Version != 3 {
 			t.Errorf("%+v, %v", got, err)
 		}
