@@ -134,7 +134,7 @@ var processName = sync.OnceValue(func() string {
 	return verdict.Clip(host, maxScope-24) + "/" + strconv.Itoa(os.Getpid())
 })
 
-// WorkerObserver is an optional power of an [Observer]: it is told what happens to a worker as a
+// WorkerObserver is an optional interface of an [Observer]: it gets what happens to a worker as a
 // whole, where the log has a line of it. NewProcessor looks for it in ProcessorConfig.Observer, and
 // in what that wraps ([github.com/onceq/onceq/broker.As]).
 //
