@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/sweep"
 	"github.com/onceq/onceq/internal/values"
 )
 
@@ -138,7 +139,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	receiving, stop := context.WithCancelCause(ctx)
 	ps.fatal = stop
 	ps.start(receiving)
-	swept := w.sweeps(receiving)
+	swept := sweep.Start(receiving, sweep.Config{
+		Store: w.p.c.Store, Every: w.c.SweepEvery, CallTimeout: w.p.c.CallTimeout, Owner: w.p.c.Owner, Logger: w.p.c.Logger,
+	})
 	st.begins(receiving)
 
 	<-receiving.Done() // ctx has ended, or a poller has found that receiving can never succeed

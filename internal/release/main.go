@@ -10,7 +10,7 @@
 // brings them back.
 //
 // What a tag will hold is known before it is pushed, and so are its sums: each module is put
-// into a module proxy made of files, and the next one's go.sum is made with that. RELEASE.md
+// into a module proxy made of files, and the next one's go.sum is made with that. docs/release.md
 // says what a release is.
 package main
 

@@ -1,4 +1,6 @@
-package onceq
+// Package sweep removes expired records, where the store is a dedupe.Sweeper. The workers of one
+// store take turns.
+package sweep
 
 import (
 	"cmp"
@@ -16,8 +18,8 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// This file owns the removal of expired records, where the store is a dedupe.Sweeper. Worker.Run
-// starts one goroutine by sweeps, which owns everything here, so there is no lock.
+// This file owns the turns. Worker.Run starts one goroutine by Start, which owns everything here,
+// so there is no lock.
 //
 // The workers of one store take turns by a claim, whatever their queues and scopes. A turn is over
 // when the record of that claim is done, and the record's retention is the time until the next
@@ -25,7 +27,7 @@ import (
 // once.
 
 // sweepKey is what a turn claims.
-var sweepKey = dedupe.Key{Scope: reserved + "onceq", Key: "sweep"}
+var sweepKey = dedupe.Key{Scope: ":onceq", Key: "sweep"}
 
 // The bounds of one turn. A store that has more to remove gets its next turn soon.
 const (
@@ -36,21 +38,31 @@ const (
 	sweepMore  = time.Second      // the pause after a turn that has left some
 )
 
+// Config is what sweeps, of one worker. All of it is set.
+type Config struct {
+	Store       dedupe.Store
+	Every       time.Duration // between turns; < 0 = never
+	CallTimeout time.Duration // of a call that claims, renews or settles
+	Owner       string        // whose the claim of a turn is
+	Logger      *slog.Logger
+}
+
 // sweeper removes the expired records for one Run.
 type sweeper struct {
-	p     *Processor
+	c     Config
 	s     dedupe.Sweeper
 	every time.Duration
 	out   engine.Outage
 }
 
-// sweeps begins to sweep, until ctx ends. wait waits for the end of that, but not beyond a time.
-func (w *Worker) sweeps(ctx context.Context) (wait func(until time.Time)) {
-	s, ok := broker.As[dedupe.Sweeper](w.p.c.Store)
-	if !ok || w.c.SweepEvery < 0 {
+// Start begins to sweep, until ctx ends; it does nothing where the store sweeps by itself. wait
+// waits for the end of that, but not beyond a time.
+func Start(ctx context.Context, c Config) (wait func(until time.Time)) {
+	s, ok := broker.As[dedupe.Sweeper](c.Store)
+	if !ok || c.Every < 0 {
 		return func(time.Time) {}
 	}
-	sw, ended := &sweeper{p: w.p.Processor, s: s, every: w.c.SweepEvery}, make(chan struct{})
+	sw, ended := &sweeper{c: c, s: s, every: c.Every}, make(chan struct{})
 	go func() {
 		defer close(ended)
 		sw.run(ctx)
@@ -101,10 +113,10 @@ func (s *sweeper) turn(ctx context.Context) (next time.Duration) {
 }
 
 func (s *sweeper) claim(ctx context.Context, token dedupe.Token) (dedupe.Claim, error) {
-	one, cancel := context.WithTimeout(ctx, s.p.c.CallTimeout)
+	one, cancel := context.WithTimeout(ctx, s.c.CallTimeout)
 	defer cancel()
 	cs, err := engine.Guard(func() ([]dedupe.Claim, error) {
-		return s.p.c.Store.Claim(one, []dedupe.ClaimRequest{{Key: sweepKey, Token: token, TTL: sweepLease, Owner: s.p.c.Owner}})
+		return s.c.Store.Claim(one, []dedupe.ClaimRequest{{Key: sweepKey, Token: token, TTL: sweepLease, Owner: s.c.Owner}})
 	})
 	switch {
 	case err != nil:
@@ -124,7 +136,7 @@ func (s *sweeper) work(ctx context.Context, token dedupe.Token) time.Duration {
 		end.To, end.Uncounted = dedupe.Released, true
 	case err != nil:
 		s.failed(ctx, err)
-		end.To, end.ErrClass, end.ErrText = dedupe.Released, ClassError, verdict.Text(err)
+		end.To, end.ErrClass, end.ErrText = dedupe.Released, verdict.Plain, verdict.Text(err)
 	case more:
 		end.Retain = sweepMore
 	}
@@ -133,10 +145,10 @@ func (s *sweeper) work(ctx context.Context, token dedupe.Token) time.Duration {
 		return s.every
 	}
 	if lasted, tell := s.out.Succeeds(engine.Whole); tell {
-		s.p.c.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: expired records are removed again", engine.ForSo(lasted))
+		s.c.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: expired records are removed again", engine.ForSo(lasted))
 	}
 	if swept > 0 {
-		s.p.c.Logger.LogAttrs(ctx, slog.LevelDebug, "onceq: expired records were removed", slog.Int("records", swept), slog.Bool("more", more))
+		s.c.Logger.LogAttrs(ctx, slog.LevelDebug, "onceq: expired records were removed", slog.Int("records", swept), slog.Bool("more", more))
 	}
 	return end.Retain
 }
@@ -144,10 +156,10 @@ func (s *sweeper) work(ctx context.Context, token dedupe.Token) time.Duration {
 // end writes how a turn has ended. Where that fails the lease runs out, and somebody sweeps again.
 // Its call goes on when Run's context has ended, because another worker waits for the end.
 func (s *sweeper) end(to dedupe.Settlement) {
-	ctx := engine.CallContext(context.Background(), s.p.c.CallTimeout)
+	ctx := engine.CallContext(context.Background(), s.c.CallTimeout)
 	defer ctx.Close()
 	to.Key, to.Retain = sweepKey, cmp.Or(to.Retain, s.every)
-	_, _ = engine.Guard(func() ([]dedupe.Settled, error) { return s.p.c.Store.Settle(ctx, []dedupe.Settlement{to}) })
+	_, _ = engine.Guard(func() ([]dedupe.Settled, error) { return s.c.Store.Settle(ctx, []dedupe.Settlement{to}) })
 }
 
 // sweep makes the calls of a turn. more reports whether it has left some records. After each call
@@ -178,10 +190,10 @@ func (s *sweeper) call(ctx context.Context) (int, error) {
 }
 
 func (s *sweeper) renews(ctx context.Context, token dedupe.Token) bool {
-	one, cancel := context.WithTimeout(ctx, s.p.c.CallTimeout)
+	one, cancel := context.WithTimeout(ctx, s.c.CallTimeout)
 	defer cancel()
 	rs, err := engine.Guard(func() ([]dedupe.Renewed, error) {
-		return s.p.c.Store.Renew(one, []dedupe.Renewal{{Key: sweepKey, Token: token, TTL: sweepLease}})
+		return s.c.Store.Renew(one, []dedupe.Renewal{{Key: sweepKey, Token: token, TTL: sweepLease}})
 	})
 	return err == nil && len(rs) == 1 && rs[0].Err == nil
 }
@@ -191,6 +203,6 @@ func (s *sweeper) failed(ctx context.Context, err error) {
 		return
 	}
 	if lasts, tell := s.out.Fails(engine.Whole, true); tell {
-		s.p.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: expired records are not removed, and take room; it is tried again", engine.ForSo(lasts), slog.Any("error", err))
+		s.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: expired records are not removed, and take room; it is tried again", engine.ForSo(lasts), slog.Any("error", err))
 	}
 }
