@@ -8,6 +8,12 @@
 //   - An [Entry] is an act in the audit: who did what, and why.
 //   - [RunOnce] runs something in one of many processes, and [WithLock] in at most one at a time.
 //
+// A pause of all workers of a queue, for an hour:
+//
+//	followed, err := o.Pause(ctx, control.Rule{ // o is an *ops.Ops
+//		Queue: "orders", Until: time.Now().Add(time.Hour), By: "ana", Reason: "the bank is down",
+//	}, nil)
+//
 // All of it are records in scopes that begin with a ':', which no user's scope does. Safety rests
 // on the tokens of the store, as for jobs: an operator who dies in the middle of a change leaves
 // the rules as they were, and a dead worker is a dead lease.

@@ -4,7 +4,13 @@
 //   - the reason why;
 //   - the permission to try exactly that failure once more.
 //
-// The worker makes letters. A [Queue] lists, groups, replays and purges them, on any broker.
+// The worker makes letters. A [Queue] lists, groups, replays and purges them, on any broker:
+//
+//	letters, err := dlq.New(dead, nil)              // dead is the dead-letter queue
+//	groups, err := letters.Group(ctx, dlq.Filter{}) // what went wrong, how often, since when
+//	report, err := letters.Replay(ctx, dlq.ReplayOptions{
+//		Filter: dlq.Filter{Group: groups[0].Group}, To: orders, Canary: 5,
+//	})
 package dlq
 
 import "github.com/onceq/onceq/internal/letter"

@@ -328,7 +328,7 @@ func TestTextsFall(t *testing.T) {
 			`onceq: ClassConfig and ClassDecode are both "config"`,
 		},
 		{
-			"an outcome of users' is misspelled", "outcome.go", `"handed-back"`, `"handedback"`,
+			"an outcome of users' is misspelled", "handler.go", `"handed-back"`, `"handedback"`,
 			`onceq: OutcomeHandedBack is "handedback", and engine.HandedBack is "handed-back"`,
 		},
 		{
@@ -336,11 +336,11 @@ func TestTextsFall(t *testing.T) {
 			`onceq: OutcomeKept is "kept", and engine.Kept is "keep"`,
 		},
 		{
-			"an outcome of users' is dropped", "outcome.go", "OutcomeStale Outcome", "outcomeStale Outcome",
+			"an outcome of users' is dropped", "handler.go", "OutcomeStale Outcome", "outcomeStale Outcome",
 			`internal/engine: users cannot name Stale, "stale": there is no onceq.OutcomeStale`,
 		},
 		{
-			"the outcome of a refusal is dropped", "outcome.go", "OutcomeNoKey Outcome", "outcomeNoKey Outcome",
+			"the outcome of a refusal is dropped", "handler.go", "OutcomeNoKey Outcome", "outcomeNoKey Outcome",
 			"onceq: OutcomeNoKey is gone; refusedAs or hostsOwn names it",
 		},
 		{
@@ -348,7 +348,7 @@ func TestTextsFall(t *testing.T) {
 			`onceq: nothing gives OutcomeNoMessage, "no-message": the engine has no NoMessage; name it in refusedAs or hostsOwn`,
 		},
 		{
-			"an outcome is added for users", "outcome.go", "const (\n", "const (\n\tOutcomeNew Outcome = \"new\"\n",
+			"an outcome is added for users", "handler.go", "const (\n", "const (\n\tOutcomeNew Outcome = \"new\"\n",
 			`onceq: nothing gives OutcomeNew, "new": the engine has no New; name it in refusedAs or hostsOwn`,
 		},
 		{
@@ -360,8 +360,8 @@ func TestTextsFall(t *testing.T) {
 			"internal/engine/age.go: a message is refused as \"attempts\", and no onceq.Outcome… says so",
 		},
 		{
-			"a refusal's class is computed", "admit.go", "Class: ClassNoKey", "Class: ClassOf(err)",
-			"admit.go: a message is refused as \"*ast.CallExpr, not a constant\", and no onceq.Outcome… says so",
+			"a refusal's class is computed", "intake.go", "Class: ClassNoKey", "Class: ClassOf(err)",
+			"intake.go: a message is refused as \"*ast.CallExpr, not a constant\", and no onceq.Outcome… says so",
 		},
 		{
 			"the page has lost a row", outcomePage, "| `early` |", "| early |",

@@ -173,19 +173,19 @@ var operators = []mutant{
 		Why: "where a card has no room, the types that fail most are those to keep",
 	},
 	{
-		File: "neighbours.go",
+		File: "steward.go",
 		Text: "	case own.Scope != other.Scope:", With: "	case false:",
 		Package: "internal/coretest/jobs", Test: "TestStrict",
 		Why: "a worker with another scope does each job once more",
 	},
 	{
-		File: "neighbours.go",
+		File: "steward.go",
 		Text: "		l.next = now.Add(soonAgain)\n", With: "",
 		Package: "internal/coretest/jobs", Test: "TestNeighbours",
 		Why: "workers that start together do not see each other at the first look",
 	},
 	{
-		File: "neighbours.go",
+		File: "steward.go",
 		Text: "		if t.Owner == owner || !t.Live(now) {", With: "		if t.Owner == owner {",
 		Package: "internal/coretest/jobs", Test: "TestNeighbours",
 		Why: "a worker that has left does no job",

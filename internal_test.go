@@ -2,6 +2,9 @@ package onceq
 
 import (
 	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/engine"
 )
 
 // worked is all that one worker is made of.
@@ -176,6 +180,148 @@ func TestBatchLeavesNoLease(t *testing.T) {
 			b.Process(t.Context(), ds, nil, func(int, Disposition) {})
 			if n := b.in.e.Held(); n != 0 {
 				t.Errorf("%d leases are held after the return", n)
+			}
+		}
+	})
+}
+
+// A claim may be won in the moment in which its caller gives up, before the flow is stopped. f must
+// not run any more, because the caller is told that it has not run and will not run.
+func TestDoClaimWonAsTheCallerLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st, err := memstore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := NewProcessor(ProcessorConfig{Store: st, Scope: "test"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		key := dedupe.Key{Scope: "test", Key: "a"}
+		c, err := newCall(p, key, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.f = func(context.Context, *Job) error {
+			t.Error("it ran")
+			return nil
+		}
+		try := c.newTry(t.Context(), nil)
+		try.left, try.outage = true, true // and not stopped yet
+		try.f.Offer(0, []*run{try.r})
+		<-try.over
+		if notRun := new(NotRunError); !errors.As(try.mine.err, &notRun) {
+			t.Errorf("answered %v", try.mine.err)
+		}
+		rs, err := st.Get(t.Context(), []dedupe.Key{key})
+		if err != nil || rs[0] == nil || rs[0].Status != dedupe.Released || rs[0].Attempt != 0 {
+			t.Errorf("the record is %+v, %v", rs[0], err)
+		}
+		<-time.After(time.Minute)
+	})
+}
+
+// The claim may be won, and the caller's context may end, before the call looks at either. f must
+// not start, although nobody has cut off the run's own context yet.
+func TestDoClaimWonAsTheContextEnds(t *testing.T) {
+	for range 20 { // select takes either
+		synctest.Test(t, func(t *testing.T) {
+			st, err := memstore.New(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := NewProcessor(ProcessorConfig{Store: st, Scope: "test"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := newCall(p, dedupe.Key{Scope: "test", Key: "a"}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.f = func(context.Context, *Job) error {
+				t.Error("it ran")
+				return nil
+			}
+			gone := errors.New("the client has gone")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			try := c.newTry(ctx, nil)
+			try.f.Offer(0, []*run{try.r})
+			synctest.Wait() // the claim is won
+			cancel(gone)
+			if a, ended := try.awaitClaim(ctx); ended {
+				t.Fatalf("the claim was left: %v", a.err)
+			}
+			p.calls.e.Work(try.r)
+			<-try.over
+			if notRun := new(NotRunError); !errors.As(try.mine.err, &notRun) || !errors.Is(try.mine.err, gone) {
+				t.Errorf("answered %v", try.mine.err)
+			}
+			<-time.After(time.Minute)
+		})
+	}
+}
+
+// TestPausesForTwoReasons: neither the program nor an operator ends the other's pause, in whatever
+// order they come and go.
+func TestPausesForTwoReasons(t *testing.T) {
+	var ran atomic.Int32
+	inside(t, 3, func(c *worked) {
+		c.Handler = HandlerFunc(func(context.Context, *Job) error { ran.Add(1); return nil })
+		c.Key = func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: m.ID}, nil }
+	}, func(w *Worker) {
+		<-time.After(time.Second)
+		wants := func(state State, jobs int, reasons ...string) {
+			t.Helper()
+			<-time.After(time.Minute)
+			synctest.Wait()
+			h := w.Health()
+			if s := w.Stats(); h.State != state || !slices.Equal(s.Paused, reasons) || int(ran.Load()) != jobs {
+				t.Errorf("%s, paused for %q, %d jobs have run; want %s, %q, %d", h.State, s.Paused, ran.Load(), state, reasons, jobs)
+			}
+			if len(h.Reasons) != len(reasons) || h.Ready(0) != nil || h.Live(nil) != nil {
+				t.Errorf("health is %+v; ready: %v, live: %v", h, h.Ready(0), h.Live(nil))
+			}
+		}
+		send := func() {
+			t.Helper()
+			if err := Send(t.Context(), w.queue.(broker.Sender), make([]broker.Outgoing, 1)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wants(StateRunning, 3)
+		w.pause(engine.ByRules)
+		send()
+		wants(StatePaused, 3, ReasonRules)
+		w.Resume() // there is no pause of the program
+		wants(StatePaused, 3, ReasonRules)
+		w.Pause()
+		wants(StatePaused, 3, ReasonLocal, ReasonRules)
+		w.Resume()
+		wants(StatePaused, 3, ReasonRules)
+		w.Pause()
+		w.resume(engine.ByRules)
+		wants(StatePaused, 3, ReasonLocal)
+		w.resume(engine.ByRules)
+		wants(StatePaused, 3, ReasonLocal)
+		w.Resume()
+		wants(StateRunning, 4)
+	})
+}
+
+// TestBeatsLate: a scheduler of beats counts as late when it is later than a lease's whole time.
+func TestBeatsLate(t *testing.T) {
+	inside(t, 1, func(c *worked) {
+		c.Handler = HandlerFunc(func(context.Context, *Job) error { <-time.After(time.Hour); return nil })
+		c.Key = func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: m.ID}, nil }
+		c.Lease, c.Visibility, c.DrainTimeout = 30*time.Second, 60*time.Second, 2*time.Hour
+	}, func(w *Worker) {
+		<-time.After(10 * time.Minute)
+		synctest.Wait()
+		for after, late := range map[time.Duration]bool{0: false, 29 * time.Second: false, 45 * time.Second: true, time.Hour: true} {
+			d := w.p.e.BeatsLate(time.Now().Add(after))
+			h := Health{Late: d}
+			if (d > 0) != late || (h.Live(nil) != nil) != late || d > after-30*time.Second && late {
+				t.Errorf("%v later the beats are %v late, live: %v", after, d, h.Live(nil))
 			}
 		}
 	})
