@@ -181,7 +181,7 @@ func ExampleProcessorConfig_letterKeys() {
 	down = false
 
 	_ = onceq.SendOne(context.Background(), queue, &broker.Outgoing{
-		Body: []byte("900 EUR to Eve"), Meta: &broker.Meta{Key: "order-7", Dead: &broker.Dead{Fence: fence}},
+		Body: []byte("900 EUR to Eve"), Meta: &broker.Meta{Key: "order-7", Dead: &broker.Letter{Fence: fence}},
 	})
 	fmt.Println(workTrust(c, queue, onceq.WorkerConfig{DeadLetter: dead}, 1)[0].ErrClass)
 

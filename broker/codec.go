@@ -50,7 +50,7 @@ const (
 // left out there, and an sc without rk says that the Key is the job's own.
 //
 // A version only ever adds members; what it does not know it keeps ([Meta].Extra and
-// [Dead].Extra) and writes again, together with the higher version number. A change that
+// [Letter].Extra) and writes again, together with the higher version number. A change that
 // an older reader would misread needs another attribute.
 //
 // The text holds no character that XML 1.0, and with it SQS, cannot carry: these are
@@ -95,7 +95,7 @@ func appendMeta(dst []byte, m *Meta) []byte {
 func keyOf(m *Meta) string { return cmp.Or(m.Key, m.ID) }
 
 // appendDead appends d, whose message has the key own.
-func appendDead(dst []byte, d *Dead, own string) []byte {
+func appendDead(dst []byte, d *Letter, own string) []byte {
 	dst = append(dst, '{')
 	start := len(dst)
 	if d.Fence != 0 {

@@ -91,11 +91,11 @@ func DecodeMeta(s string) (*Meta, error) {
 	return m, nil
 }
 
-func (r *metaReader) dead() (d *Dead, named bool, err error) {
+func (r *metaReader) dead() (d *Letter, named bool, err error) {
 	if r.null() {
 		return nil, false, nil
 	}
-	d = new(Dead)
+	d = new(Letter)
 	extra, err := r.object("dead.", func(name string) (seen uint32, err error) {
 		switch name {
 		case "f":

@@ -18,7 +18,7 @@ func fullMeta() *Meta {
 		ID: "j-1", Type: "mail", Key: "order-7", CorrelationID: "req-9",
 		Created: ms(1764000000123), NotBefore: ms(1764000001000), Expires: ms(1764000002000),
 		MaxAttempts: 5, Timeout: 1500 * time.Millisecond, BodyEncoding: "base64",
-		Dead: &Dead{
+		Dead: &Letter{
 			Fence: math.MaxUint64, Class: "permanent", FirstErr: "no such customer", LastErr: "still\nnone",
 			Attempts: 4, Source: "orders", Scope: "orders:mail", Key: "7", At: ms(1764000003000),
 			Attributes: map[string]string{"b": "2", "a": "1\x00"}, Signature: "c2ln-_",
@@ -34,7 +34,7 @@ func TestEncodeMetaForm(t *testing.T) {
 	}{
 		{"nil", nil, ``},
 		{"empty", &Meta{}, `{"v":1}`},
-		{"empty letter", &Meta{Dead: &Dead{}}, `{"v":1,"dead":{}}`},
+		{"empty letter", &Meta{Dead: &Letter{}}, `{"v":1,"dead":{}}`},
 		{
 			"all members", fullMeta(), `{"v":1,"id":"j-1","t":"mail","k":"order-7","c":"req-9","cr":1764000000123,` +
 				`"nb":1764000001000,"ex":1764000002000,"ma":5,"to":1500,"be":"base64","dead":{"f":18446744073709551615,` +
@@ -44,7 +44,7 @@ func TestEncodeMetaForm(t *testing.T) {
 		{"timeout rounded up", &Meta{Timeout: 1}, `{"v":1,"to":1}`},
 		{"longest timeout", &Meta{Timeout: math.MaxInt64}, `{"v":1,"to":9223372036854}`},
 		{"negative timeout", &Meta{Timeout: -1}, `{"v":1}`},
-		{"negative attempts", &Meta{Dead: &Dead{Attempts: -1}}, `{"v":1,"dead":{}}`},
+		{"negative attempts", &Meta{Dead: &Letter{Attempts: -1}}, `{"v":1,"dead":{}}`},
 		{"unlimited attempts", &Meta{MaxAttempts: -1}, `{"v":1,"ma":-1}`},
 		{"far future", &Meta{Created: time.Unix(math.MaxInt64/2, 0)}, `{"v":1,"cr":253402300799999}`},
 		{"far past", &Meta{Created: time.Unix(math.MinInt64/2, 0)}, `{"v":1,"cr":-62135596799999}`},
@@ -55,25 +55,25 @@ func TestEncodeMetaForm(t *testing.T) {
 		},
 		{"not UTF-8", &Meta{ID: "a\xffb\xed\xa0\x80"}, "{\"v\":1,\"id\":\"a\uFFFDb\uFFFD\uFFFD\uFFFD\"}"},
 		{
-			"attributes not UTF-8", &Meta{Dead: &Dead{Attributes: map[string]string{"\xff": "1", "\xfe": "2"}}},
+			"attributes not UTF-8", &Meta{Dead: &Letter{Attributes: map[string]string{"\xff": "1", "\xfe": "2"}}},
 			"{\"v\":1,\"dead\":{\"ua\":{\"\uFFFD\":\"2\",\"\uFFFD\":\"1\"}}}",
 		},
 		{"newer version", &Meta{ID: "x", Version: 3, Extra: `"zz":[1, 2]`}, `{"v":3,"id":"x","zz":[1, 2]}`},
 		{"older version", &Meta{Version: -3}, `{"v":1}`},
-		{"a record with the job's key", &Meta{ID: "i", Key: "k", Dead: &Dead{Scope: "s", Key: "k"}}, `{"v":1,"id":"i","k":"k","dead":{"sc":"s"}}`},
-		{"a record with the job's id", &Meta{ID: "i", Dead: &Dead{Scope: "s", Key: "i"}}, `{"v":1,"id":"i","dead":{"sc":"s"}}`},
-		{"a record with a key of its own", &Meta{ID: "i", Key: "k", Dead: &Dead{Scope: "s", Key: "i"}}, `{"v":1,"id":"i","k":"k","dead":{"sc":"s","rk":"i"}}`},
-		{"a scope without a key", &Meta{ID: "i", Dead: &Dead{Scope: "s"}}, `{"v":1,"id":"i","dead":{"sc":"s","rk":""}}`},
-		{"a key without a scope", &Meta{ID: "i", Dead: &Dead{Key: "i"}}, `{"v":1,"id":"i","dead":{"rk":"i"}}`},
-		{"a record of nobody", &Meta{Dead: &Dead{Scope: "s"}}, `{"v":1,"dead":{"sc":"s"}}`},
-		{"newer letter", &Meta{Dead: &Dead{Extra: `"x":{}`}}, `{"v":1,"dead":{"x":{}}}`},
+		{"a record with the job's key", &Meta{ID: "i", Key: "k", Dead: &Letter{Scope: "s", Key: "k"}}, `{"v":1,"id":"i","k":"k","dead":{"sc":"s"}}`},
+		{"a record with the job's id", &Meta{ID: "i", Dead: &Letter{Scope: "s", Key: "i"}}, `{"v":1,"id":"i","dead":{"sc":"s"}}`},
+		{"a record with a key of its own", &Meta{ID: "i", Key: "k", Dead: &Letter{Scope: "s", Key: "i"}}, `{"v":1,"id":"i","k":"k","dead":{"sc":"s","rk":"i"}}`},
+		{"a scope without a key", &Meta{ID: "i", Dead: &Letter{Scope: "s"}}, `{"v":1,"id":"i","dead":{"sc":"s","rk":""}}`},
+		{"a key without a scope", &Meta{ID: "i", Dead: &Letter{Key: "i"}}, `{"v":1,"id":"i","dead":{"rk":"i"}}`},
+		{"a record of nobody", &Meta{Dead: &Letter{Scope: "s"}}, `{"v":1,"dead":{"sc":"s"}}`},
+		{"newer letter", &Meta{Dead: &Letter{Extra: `"x":{}`}}, `{"v":1,"dead":{"x":{}}}`},
 		{"extra: not members", &Meta{Extra: `}`}, `{"v":1}`},
 		{"extra: known member", &Meta{Extra: `"id":"forged"`}, `{"v":1}`},
 		{"extra: known member, escaped", &Meta{Extra: `"x":1,"\u0069d":"forged"`}, `{"v":1}`},
 		{"extra: closes the object", &Meta{Extra: `"x":1},{"y":2`}, `{"v":1}`},
 		{"extra: ends in a comma", &Meta{Extra: `"x":1,`}, `{"v":1}`},
 		{"extra: known inside a letter only", &Meta{Extra: `"fe":1`}, `{"v":1,"fe":1}`},
-		{"letter's extra: known member", &Meta{Dead: &Dead{Extra: `"fe":"forged"`}}, `{"v":1,"dead":{}}`},
+		{"letter's extra: known member", &Meta{Dead: &Letter{Extra: `"fe":"forged"`}}, `{"v":1,"dead":{}}`},
 		{"extra: not UTF-8", &Meta{Extra: "\"x\":\"\xff\""}, `{"v":1}`},
 		{"extra: not for XML", &Meta{Extra: "\"x\uFFFE\":\"\uFFFF\""}, `{"v":1,"x\ufffe":"\uffff"}`},
 	} {
@@ -104,10 +104,10 @@ func TestDecodeMeta(t *testing.T) {
 	}{
 		{"all members", EncodeMeta(fullMeta()), fullMeta()},
 		{"empty", `{"v":1}`, &Meta{}},
-		{"spaces", " {\t\"v\" :\n1\r, \"id\" : \"x\" , \"dead\" : { } } \n", &Meta{ID: "x", Dead: &Dead{}}},
+		{"spaces", " {\t\"v\" :\n1\r, \"id\" : \"x\" , \"dead\" : { } } \n", &Meta{ID: "x", Dead: &Letter{}}},
 		{"version last", `{"id":"x","v":1}`, &Meta{ID: "x"}},
 		{"nulls", `{"v":1,"id":null,"cr":null,"ma":null,"to":null,"dead":null}`, &Meta{}},
-		{"nulls in a letter", `{"v":1,"dead":{"f":null,"fe":null,"a":null,"at":null,"ua":null}}`, &Meta{Dead: &Dead{}}},
+		{"nulls in a letter", `{"v":1,"dead":{"f":null,"fe":null,"a":null,"at":null,"ua":null}}`, &Meta{Dead: &Letter{}}},
 		{"escapes", `{"v":1,"id":"\"\\\/\b\f\n\r\t\u0041\u00e9\uD83D\ude00a"}`, &Meta{ID: "\"\\/\b\f\n\r\tAé😀a"}},
 		{
 			"half surrogates", `{"v":1,"id":"\ud800","k":"\udc00\ud83d","t":"\ud83d\ud83d\ude00","c":"\ud83d\u0041\ud83dx"}`,
@@ -115,22 +115,22 @@ func TestDecodeMeta(t *testing.T) {
 		},
 		{
 			"a letter's attributes", `{"v":1,"dead":{"ua": { "a" : "1" , "\u0000":"" } }}`,
-			&Meta{Dead: &Dead{Attributes: map[string]string{"a": "1", "\x00": ""}}},
+			&Meta{Dead: &Letter{Attributes: map[string]string{"a": "1", "\x00": ""}}},
 		},
-		{"no attributes of a letter", `{"v":1,"dead":{"ua":{ },"c":null}}`, &Meta{Dead: &Dead{}}},
-		{"a letter's record", `{"v":1,"dead":{"sc":"s"},"k":"k","id":"i"}`, &Meta{ID: "i", Key: "k", Dead: &Dead{Scope: "s", Key: "k"}}},
-		{"a letter's record, by id", `{"v":1,"dead":{"rk":null,"sc":"s"},"id":"i"}`, &Meta{ID: "i", Dead: &Dead{Scope: "s", Key: "i"}}},
-		{"a letter's record, named", `{"v":1,"id":"i","dead":{"rk":"r","sc":"s"}}`, &Meta{ID: "i", Dead: &Dead{Scope: "s", Key: "r"}}},
-		{"a letter's scope alone", `{"v":1,"id":"i","dead":{"rk":"","sc":"s"}}`, &Meta{ID: "i", Dead: &Dead{Scope: "s"}}},
-		{"a letter's key alone", `{"v":1,"id":"i","dead":{"rk":"r","sc":null}}`, &Meta{ID: "i", Dead: &Dead{Key: "r"}}},
-		{"a letter without a record", `{"v":1,"id":"i","dead":{"s":"s"}}`, &Meta{ID: "i", Dead: &Dead{Source: "s"}}},
+		{"no attributes of a letter", `{"v":1,"dead":{"ua":{ },"c":null}}`, &Meta{Dead: &Letter{}}},
+		{"a letter's record", `{"v":1,"dead":{"sc":"s"},"k":"k","id":"i"}`, &Meta{ID: "i", Key: "k", Dead: &Letter{Scope: "s", Key: "k"}}},
+		{"a letter's record, by id", `{"v":1,"dead":{"rk":null,"sc":"s"},"id":"i"}`, &Meta{ID: "i", Dead: &Letter{Scope: "s", Key: "i"}}},
+		{"a letter's record, named", `{"v":1,"id":"i","dead":{"rk":"r","sc":"s"}}`, &Meta{ID: "i", Dead: &Letter{Scope: "s", Key: "r"}}},
+		{"a letter's scope alone", `{"v":1,"id":"i","dead":{"rk":"","sc":"s"}}`, &Meta{ID: "i", Dead: &Letter{Scope: "s"}}},
+		{"a letter's key alone", `{"v":1,"id":"i","dead":{"rk":"r","sc":null}}`, &Meta{ID: "i", Dead: &Letter{Key: "r"}}},
+		{"a letter without a record", `{"v":1,"id":"i","dead":{"s":"s"}}`, &Meta{ID: "i", Dead: &Letter{Source: "s"}}},
 		{"escaped name", `{"v":1,"\u0069d":"x"}`, &Meta{ID: "x"}},
-		{"minus zero", `{"v":1,"ma":-0,"dead":{"f":-0}}`, &Meta{Dead: &Dead{}}},
+		{"minus zero", `{"v":1,"ma":-0,"dead":{"f":-0}}`, &Meta{Dead: &Letter{}}},
 		{
 			"newer", `{"v":2,"id":"x","n1":{"a":[1,"\u0000"]},"n2":null,"k":"y","n3":1e400,"dead":{"n":true,"c":"d"}}`,
 			&Meta{
 				ID: "x", Key: "y", Version: 2, Extra: `"n1":{"a":[1,"\u0000"]},"n2":null,"n3":1e400`,
-				Dead: &Dead{Class: "d", Extra: `"n":true`},
+				Dead: &Letter{Class: "d", Extra: `"n":true`},
 			},
 		},
 		{
@@ -312,7 +312,7 @@ func FuzzMetaRoundTrip(f *testing.F) {
 			MaxAttempts: maxAttempts, Timeout: time.Duration(timeout), Version: version, Extra: extra,
 		}
 		if dead {
-			m.Dead = &Dead{
+			m.Dead = &Letter{
 				Fence: fence, Class: class, FirstErr: first, LastErr: last, Attempts: attempts, Source: source, At: ms(at),
 				Signature: id, Extra: deadExtra,
 			}

@@ -97,7 +97,7 @@ type Meta struct {
 	// driver sets and undoes it; it is empty in every message that a driver hands out.
 	BodyEncoding string
 	// Dead is set on a dead letter and on its replay.
-	Dead *Dead
+	Dead *Letter
 	// Version is the version of the form that a newer onceq wrote; 0 = this one's own. It
 	// is kept, with Extra, so that a replay loses nothing.
 	Version int
@@ -120,8 +120,8 @@ func (m *Meta) Clone() *Meta {
 	return &c
 }
 
-// Dead says why a message became a dead letter.
-type Dead struct {
+// Letter says why a message became a dead letter.
+type Letter struct {
 	// Fence is the claim that failed. A replay may reopen exactly that failure, once. 0 never
 	// reopens.
 	Fence uint64

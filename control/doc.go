@@ -10,13 +10,9 @@
 //
 // A pause of all workers of a queue, for an hour:
 //
-//	rules, err := control.Change(ctx, store, func(r *control.Rules) error {
-//		r.Rules = append(r.Rules, control.Rule{
-//			Do: control.Pause, Queue: "orders", Until: time.Now().Add(time.Hour),
-//			By: "ana", Reason: "the bank is down",
-//		})
-//		return nil
-//	})
+//	followed, err := o.Pause(ctx, control.Rule{ // o is an *ops.Ops
+//		Queue: "orders", Until: time.Now().Add(time.Hour), By: "ana", Reason: "the bank is down",
+//	}, nil)
 //
 // All of it are records in scopes that begin with a ':', which no user's scope does. Safety rests
 // on the tokens of the store, as for jobs: an operator who dies in the middle of a change leaves

@@ -29,7 +29,7 @@ func failures() (letters *dlq.Queue, dead, orders *membroker.Broker) {
 	} {
 		letter := broker.Outgoing{Body: []byte(l.body), Meta: &broker.Meta{
 			ID: "job-" + l.key, Type: "charge", Key: l.key,
-			Dead: &broker.Dead{
+			Dead: &broker.Letter{
 				Fence: uint64(40 + i%3), Class: l.class, FirstErr: l.err, LastErr: l.err, Attempts: 1, Source: "payments",
 				At: at.Add(time.Duration(i%3) * time.Minute),
 			},
@@ -134,7 +134,7 @@ func ExampleQueue_PlanReplay() {
 	file := must(json.Marshal(plan)) // for whoever says yes
 	fmt.Println("planned:", plan.Count(dlq.Take), "letters for", plan.Queue)
 
-	must(dead.Send(ctx, []broker.Outgoing{{Meta: &broker.Meta{Key: "order-4", Dead: &broker.Dead{
+	must(dead.Send(ctx, []broker.Outgoing{{Meta: &broker.Meta{Key: "order-4", Dead: &broker.Letter{
 		Fence: 99, Class: "bad-amount", LastErr: "order-4 is over -1 cents", At: time.Now(),
 	}}}}))
 	var back dlq.Plan
@@ -160,7 +160,7 @@ func ExampleQueue_Replay_ramp() {
 	ctx := context.Background()
 	dead, orders := must(membroker.New(nil)), must(membroker.New(nil))
 	for i := range 40 {
-		letter := broker.Outgoing{Meta: &broker.Meta{Key: fmt.Sprint("order-", i), Dead: &broker.Dead{
+		letter := broker.Outgoing{Meta: &broker.Meta{Key: fmt.Sprint("order-", i), Dead: &broker.Letter{
 			Fence: uint64(i + 1), Class: "timeout", LastErr: "no answer", At: time.Now().Add(-time.Minute),
 		}}}
 		must(dead.Send(ctx, []broker.Outgoing{letter}))
@@ -171,7 +171,7 @@ func ExampleQueue_Replay_ramp() {
 		To: orders, Ramp: true, CanaryWait: 200 * time.Millisecond,
 		Each: func(dlq.Step) {
 			if sent++; sent == 10 { // the worker's part: the job fails again
-				again := broker.Dead{Fence: 900, Class: "timeout", LastErr: "no answer", At: time.Now()}
+				again := broker.Letter{Fence: 900, Class: "timeout", LastErr: "no answer", At: time.Now()}
 				must(dead.Send(ctx, []broker.Outgoing{{Meta: &broker.Meta{Key: "order-7", Dead: &again}}}))
 			}
 		},
@@ -241,7 +241,7 @@ func ExampleQueue_Replay_canary() {
 				return
 			}
 			for _, m := range ms {
-				d := broker.Dead{Fence: m.Meta.Dead.Fence + 100, Class: "timeout", LastErr: "still no answer", Source: "payments", At: time.Now()}
+				d := broker.Letter{Fence: m.Meta.Dead.Fence + 100, Class: "timeout", LastErr: "still no answer", Source: "payments", At: time.Now()}
 				m.Meta.Dead = &d // a worker does so, and sends the message to the dead-letter queue
 				must(dead.Send(context.Background(), []broker.Outgoing{{Body: m.Body, Meta: m.Meta}}))
 			}

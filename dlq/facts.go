@@ -57,7 +57,7 @@ func refOf(m *broker.Message) Ref {
 	}
 }
 
-func deadOf(m *broker.Meta) *broker.Dead {
+func deadOf(m *broker.Meta) *broker.Letter {
 	if m == nil {
 		return nil
 	}

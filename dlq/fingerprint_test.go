@@ -138,7 +138,7 @@ func TestFingerprintOfALetter(t *testing.T) {
 		t.Errorf("%s for both", a)
 	}
 	const text = "bad\xffbyte \x00 and\u2028more 17\nsecond line"
-	m, err := broker.DecodeMeta(broker.EncodeMeta(&broker.Meta{Dead: &broker.Dead{Class: "c", LastErr: text}}))
+	m, err := broker.DecodeMeta(broker.EncodeMeta(&broker.Meta{Dead: &broker.Letter{Class: "c", LastErr: text}}))
 	if err != nil {
 		t.Fatal(err)
 	}

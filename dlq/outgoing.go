@@ -85,7 +85,7 @@ func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Ou
 //     another message had failed, or because the store refused its claim;
 //   - one that has expired or is unproven, where the options say so;
 //   - any other one if its handler had been started, which happens without a store.
-func (o *ReplayOptions) sends(d *broker.Dead, sameExpiry bool) error {
+func (o *ReplayOptions) sends(d *broker.Letter, sameExpiry bool) error {
 	switch d.Class {
 	case classTooEarly, classDuplicate, classNoKey, classBadKey, classNoHandler, classConfig, classError, classClaimRefused:
 		return nil

@@ -39,7 +39,7 @@ func FuzzPrinted(f *testing.F) {
 	f.Fuzz(func(t *testing.T, key, typ, class, text, attribute string, body []byte) {
 		m := &broker.Message{
 			ID: key, Body: body, Attributes: map[string]string{attribute: text}, MetaErr: errors.New(text), Group: key,
-			Meta: &broker.Meta{ID: key, Key: key, Type: typ, CorrelationID: text, Created: lettertest.Published, Dead: &broker.Dead{
+			Meta: &broker.Meta{ID: key, Key: key, Type: typ, CorrelationID: text, Created: lettertest.Published, Dead: &broker.Letter{
 				Fence: 1, Class: class, FirstErr: text, LastErr: text + "x", Source: typ, At: lettertest.Failed, Attributes: map[string]string{attribute: key},
 			}},
 		}

@@ -164,7 +164,7 @@ func TestExportJSON(t *testing.T) {
 	at := time.UnixMilli(1764000000123)
 	m := &broker.Message{
 		ID: "m-1", Body: []byte("text"), Attributes: map[string]string{"tenant": "acme"}, Group: "g", Published: at,
-		Meta: &broker.Meta{ID: "j-1", Key: "order-7", Version: 2, Extra: `"new":[1]`, Dead: &broker.Dead{Fence: 41, Class: "permanent", At: at}},
+		Meta: &broker.Meta{ID: "j-1", Key: "order-7", Version: 2, Extra: `"new":[1]`, Dead: &broker.Letter{Fence: 41, Class: "permanent", At: at}},
 	}
 	binary := &broker.Message{ID: "m-2", Body: []byte{0xff, 0}, MetaErr: errors.New("bad")}
 	empty := &broker.Message{ID: "m-3", Body: nil}

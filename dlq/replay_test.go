@@ -301,7 +301,7 @@ func TestReplayRestoresUnreadableMetadata(t *testing.T) {
 			t.Fatal("the metadata was readable")
 		}
 		for _, fit := range []letter.Fit{letter.Whole, letter.Folded, letter.Bare} {
-			l := letter.Make(m, letter.Key{}, broker.Dead{Class: "bad-meta", At: time.Now()}, fit)
+			l := letter.Make(m, letter.Key{}, broker.Letter{Class: "bad-meta", At: time.Now()}, fit)
 			l.Group, l.DedupID = "g", ""
 			r.put(l)
 			r.report(r.mustReplay(dlq.ReplayOptions{}), 1, 1)

@@ -73,7 +73,7 @@ func letterOf(key string, fence uint64, change ...func(*broker.Outgoing)) broker
 		Body: []byte("body of " + key), Group: "g-" + key,
 		Meta: &broker.Meta{
 			ID: "j-" + key, Type: "charge", Key: key, Created: time.Now(),
-			Dead: &broker.Dead{
+			Dead: &broker.Letter{
 				Fence: fence, Class: "permanent", FirstErr: "first", LastErr: "no such account", Attempts: 2,
 				Source: "payments", At: time.Now(),
 			},

@@ -122,7 +122,7 @@ func TestCanariesThatNobodyCanTellOf(t *testing.T) {
 	})
 	bubble(t, ops.Options{}, func(r *rig) {
 		for _, k := range []string{"old-1", "old-2", "old-3"} {
-			r.died(k, func(d *broker.Dead) { d.Scope, d.Key = "", "" })
+			r.died(k, func(d *broker.Letter) { d.Scope, d.Key = "", "" })
 		}
 		p := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x", ReplayOptions: dlq.ReplayOptions{Canary: 2, CanaryWait: 20 * time.Second}}))
 		_, _, err := r.ops.Replay(r.Context(), p)

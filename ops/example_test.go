@@ -38,7 +38,7 @@ func after(ctx context.Context) *ops.Ops {
 		} else {
 			sure(dead.Send(ctx, []broker.Outgoing{{Body: []byte(`{"cents":900}`), Meta: &broker.Meta{
 				ID: "job-" + k, Type: "charge", Key: k,
-				Dead: &broker.Dead{
+				Dead: &broker.Letter{
 					Fence: c.Lease.Fence, Class: "timeout", LastErr: "the bank did not answer", Attempts: 10,
 					Source: "orders", Scope: key.Scope, Key: k, At: time.Now(),
 				},

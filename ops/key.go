@@ -512,7 +512,7 @@ func named(owner string) string {
 func escape(s string) string { return url.QueryEscape(s) }
 
 // deadOf is what a letter says of its failure; nil where it is no letter of ours.
-func deadOf(e *dlq.Entry) *broker.Dead {
+func deadOf(e *dlq.Entry) *broker.Letter {
 	if e.Message == nil || e.Message.Meta == nil {
 		return nil
 	}

@@ -21,12 +21,12 @@ import (
 )
 
 // died fails a job, and puts its letter. change may make the letter one of another form.
-func (r *rig) died(k string, change ...func(*broker.Dead)) dedupe.Lease {
+func (r *rig) died(k string, change ...func(*broker.Letter)) dedupe.Lease {
 	r.Helper()
 	of := dedupe.Key{Scope: "orders:charge", Key: k}
 	l := r.reclaim(of, 0)
 	r.settle(l, dedupe.Failed, "timeout")
-	d := &broker.Dead{
+	d := &broker.Letter{
 		Fence: l.Fence, Class: "timeout", LastErr: "no answer", Attempts: 1, Source: "orders", Scope: of.Scope, Key: k, At: time.Now(),
 	}
 	for _, c := range change {
@@ -68,8 +68,8 @@ func TestReplayJudges(t *testing.T) {
 		r.reclaim(runs.Key, runs.Fence)
 		gone := r.died("forgotten")
 		must(r.store.Store.Forget(r.Context(), []dedupe.Forgotten{{Key: gone.Key, Fence: gone.Fence}}))
-		r.died("old", func(d *broker.Dead) { d.Scope, d.Key = "", "" })
-		r.died("early", func(d *broker.Dead) { d.Fence, d.Class = 0, onceq.ClassTooEarly })
+		r.died("old", func(d *broker.Letter) { d.Scope, d.Key = "", "" })
+		r.died("early", func(d *broker.Letter) { d.Fence, d.Class = 0, onceq.ClassTooEarly })
 
 		spec := ops.ReplaySpec{Queue: "orders", Reason: "bank back", Note: "none"}
 		p := must(r.ops.PlanReplay(r.Context(), spec))

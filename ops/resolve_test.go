@@ -18,9 +18,9 @@ func TestPlanLetters(t *testing.T) {
 		}
 		named := r.died("named")
 		r.died("other")
-		earlier := r.died("again", func(d *broker.Dead) { d.Fence-- })
-		old := r.died("old", func(d *broker.Dead) { d.Scope, d.Key = "", "" })
-		r.died("none", func(d *broker.Dead) { d.Fence = 0 })
+		earlier := r.died("again", func(d *broker.Letter) { d.Fence-- })
+		old := r.died("old", func(d *broker.Letter) { d.Scope, d.Key = "", "" })
+		r.died("none", func(d *broker.Letter) { d.Fence = 0 })
 		asked := []ops.Failure{of("named", named.Fence), of("again", earlier.Fence), of("old", old.Fence), of("none", 0), of("never", 7)}
 		spec := ops.ReplaySpec{Queue: "orders", Reason: "they shall run"}
 		p := must(r.ops.PlanLetters(r.Context(), spec, asked))

@@ -127,7 +127,7 @@ func put(t *testing.T, n int, dead broker.Broker) []broker.Outgoing {
 		key := fmt.Sprintf("0198c1f2-7d3a-7000-8000-%012d", i)
 		ls = append(ls, broker.Outgoing{Body: fmt.Appendf(nil, `{"order":%d}`, i), Meta: &broker.Meta{
 			ID: "j-" + key, Key: key, Type: "charge",
-			Dead: &broker.Dead{
+			Dead: &broker.Letter{
 				Fence: uint64(i + 1), Class: e.class, LastErr: fmt.Sprintf(e.text, i+1000), Attempts: 3,
 				Source: "orders", Scope: "orders:charge", Key: key, At: time.Now().Add(-time.Minute),
 			},

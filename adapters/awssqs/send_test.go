@@ -277,8 +277,8 @@ func TestDedupIDs(t *testing.T) {
 		"parts that run on":   {job(func(o *broker.Outgoing) { o.Meta.Type, o.Meta.Key = "tk", "" }), job(func(o *broker.Outgoing) { o.Meta.Type, o.Meta.Key = "t", "k" }), false},
 		"no metadata":         {job(func(o *broker.Outgoing) { o.Meta = nil }), job(func(o *broker.Outgoing) { o.Meta = nil }), false},
 		"no id":               {job(func(o *broker.Outgoing) { o.Meta.ID = "" }), job(func(o *broker.Outgoing) { o.Meta.ID = "" }), false},
-		"a letter of the job": {job(same), job(func(o *broker.Outgoing) { o.Meta.Dead = &broker.Dead{Fence: 1} }), false},
-		"two letters":         {job(func(o *broker.Outgoing) { o.Meta.Dead = &broker.Dead{Fence: 1} }), job(func(o *broker.Outgoing) { o.Meta.Dead = &broker.Dead{Fence: 1} }), false},
+		"a letter of the job": {job(same), job(func(o *broker.Outgoing) { o.Meta.Dead = &broker.Letter{Fence: 1} }), false},
+		"two letters":         {job(func(o *broker.Outgoing) { o.Meta.Dead = &broker.Letter{Fence: 1} }), job(func(o *broker.Outgoing) { o.Meta.Dead = &broker.Letter{Fence: 1} }), false},
 		"the caller's own":    {job(func(o *broker.Outgoing) { o.DedupID = "d" }), job(func(o *broker.Outgoing) { o.DedupID, o.Meta = "d", nil }), true},
 	} {
 		b, s := stubbed(t, fifoURL, nil, allApplied)

@@ -166,7 +166,7 @@ func TestReceiverOwnsTheMessage(t *testing.T) {
 		q := open(t, membroker.Options{})
 		big := bytes.Repeat([]byte("x"), 4096)
 		out := []broker.Outgoing{
-			{Body: []byte("small"), Attributes: map[string]string{"k": "v"}, Meta: &broker.Meta{ID: "1", BodyEncoding: "base64", Dead: &broker.Dead{Class: "c"}}},
+			{Body: []byte("small"), Attributes: map[string]string{"k": "v"}, Meta: &broker.Meta{ID: "1", BodyEncoding: "base64", Dead: &broker.Letter{Class: "c"}}},
 			{Body: big},
 			{Body: []byte("other"), Attributes: map[string]string{}},
 		}

@@ -150,7 +150,7 @@ func TestSizeLimit(t *testing.T) {
 	virtual(t, presets, func(t *testing.T, q queue) {
 		o := broker.Outgoing{
 			Attributes: map[string]string{"name": "value"},
-			Meta:       &broker.Meta{ID: "1", Key: strings.Repeat("\x01é\xff", 100), Dead: &broker.Dead{Fence: 1<<64 - 1, LastErr: strings.Repeat("<\n", 500)}},
+			Meta:       &broker.Meta{ID: "1", Key: strings.Repeat("\x01é\xff", 100), Dead: &broker.Letter{Fence: 1<<64 - 1, LastErr: strings.Repeat("<\n", 500)}},
 		}
 		used := len("name") + len("value") + len(broker.MetaAttribute) + len(broker.EncodeMeta(o.Meta))
 		if q.preset == membroker.SQSStandard || q.preset == membroker.SQSFIFO {
@@ -253,7 +253,7 @@ func TestMetadataTravels(t *testing.T) {
 		meta := broker.Meta{
 			ID: "1", Type: "t", Key: "k", CorrelationID: "c", Created: time.Now(), NotBefore: time.Now(), Expires: time.Now(), MaxAttempts: 3,
 			Timeout: time.Second, Version: 2, Extra: `"x":1`,
-			Dead: &broker.Dead{Fence: 7, Class: "c", FirstErr: "f", LastErr: "l", Attempts: 2, Source: "s", At: time.Now(), Extra: `"y":2`},
+			Dead: &broker.Letter{Fence: 7, Class: "c", FirstErr: "f", LastErr: "l", Attempts: 2, Source: "s", At: time.Now(), Extra: `"y":2`},
 		}
 		if err := sendOne(t, q, broker.Outgoing{Meta: &meta}); err != nil {
 			t.Fatal(err)

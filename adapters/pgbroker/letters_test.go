@@ -21,7 +21,7 @@ func TestReplayOfFewOfManyLetters(t *testing.T) {
 		ls := make([]broker.Outgoing, 1000)
 		for i := range ls {
 			key := fmt.Sprintf("A-%d", from+i)
-			ls[i] = broker.Outgoing{Body: []byte(key), Meta: &broker.Meta{ID: "j-" + key, Key: key, Type: "charge", Dead: &broker.Dead{
+			ls[i] = broker.Outgoing{Body: []byte(key), Meta: &broker.Meta{ID: "j-" + key, Key: key, Type: "charge", Dead: &broker.Letter{
 				Fence: uint64(from + i + 1), Class: "timeout", LastErr: "the bank did not answer", Attempts: 3, Source: "orders", At: at,
 			}}}
 		}

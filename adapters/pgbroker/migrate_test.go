@@ -279,7 +279,7 @@ func TestLongDelays(t *testing.T) {
 		broker.Outgoing{Body: []byte("not before"), Meta: &broker.Meta{ID: "a", NotBefore: at}},
 		broker.Outgoing{Body: []byte("both"), Delay: time.Hour, Meta: &broker.Meta{ID: "b", NotBefore: time.Now()}},
 		broker.Outgoing{Body: []byte("the end of time"), Meta: &broker.Meta{ID: "c", NotBefore: time.Date(20000, 1, 1, 0, 0, 0, 0, time.UTC)}},
-		broker.Outgoing{Body: []byte("letter"), Meta: &broker.Meta{ID: "d", NotBefore: at, Dead: &broker.Dead{Class: "permanent"}}})
+		broker.Outgoing{Body: []byte("letter"), Meta: &broker.Meta{ID: "d", NotBefore: at, Dead: &broker.Letter{Class: "permanent"}}})
 	ack(t, q, next(t, q, "letter"))
 	none(t, q, "behind the letter")
 	d, err := q.Depth(t.Context())

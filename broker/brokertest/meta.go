@@ -16,7 +16,7 @@ func fullMeta() *broker.Meta {
 		ID: "j-1", Type: "order.charge", Key: "order-7 \x00😀", CorrelationID: "<req&9>",
 		Created: now.Add(-time.Hour), NotBefore: now.Add(time.Millisecond), Expires: now.Add(1000 * time.Hour),
 		MaxAttempts: -1, Timeout: 1500*time.Millisecond + 1,
-		Dead: &broker.Dead{
+		Dead: &broker.Letter{
 			Fence: math.MaxUint64, Class: "permanent", FirstErr: "no such customer", LastErr: "still\nnone \uFFFE",
 			Attempts: 7, Source: "orders", Scope: "orders:order.charge", Key: "7", At: now.Add(-time.Minute), Attributes: map[string]string{"a": "1", "b\x00": ""},
 			Signature: "c2lnbmVk_-",
@@ -62,9 +62,9 @@ func metadataRoundTrip(e *env) {
 		fullMeta(),
 		plain,
 		{},
-		{ID: "only", Dead: &broker.Dead{}},
-		{ID: "its own key", Dead: &broker.Dead{Scope: "orders", Key: "its own key"}},
-		{ID: "newer", Version: 9, Extra: `"zz":{"a":[1,"é"]}`, Dead: &broker.Dead{Fence: 3, Extra: `"n":null`}},
+		{ID: "only", Dead: &broker.Letter{}},
+		{ID: "its own key", Dead: &broker.Letter{Scope: "orders", Key: "its own key"}},
+		{ID: "newer", Version: 9, Extra: `"zz":{"a":[1,"é"]}`, Dead: &broker.Letter{Fence: 3, Extra: `"n":null`}},
 	} {
 		o := e.out("body")
 		o.Meta = meta

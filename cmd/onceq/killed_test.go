@@ -153,7 +153,7 @@ func (p *place) died(n int) {
 		if _, err := p.store.Settle(p.Context(), []dedupe.Settlement{{Key: k, Token: token, To: dedupe.Failed, ErrClass: "timeout"}}); err != nil {
 			p.Fatal(err)
 		}
-		m := broker.Outgoing{Body: []byte(k.Key), Meta: &broker.Meta{ID: "j" + k.Key, Key: k.Key, Type: "charge", Dead: &broker.Dead{
+		m := broker.Outgoing{Body: []byte(k.Key), Meta: &broker.Meta{ID: "j" + k.Key, Key: k.Key, Type: "charge", Dead: &broker.Letter{
 			Fence: cs[0].Lease.Fence, Class: "timeout", LastErr: "no answer", Attempts: 3, Source: "orders", Scope: k.Scope, Key: k.Key, At: time.Now(),
 		}}}
 		if _, err := p.dead.Send(p.Context(), []broker.Outgoing{m}); err != nil {

@@ -110,7 +110,7 @@ func TestReplay(t *testing.T) {
 		for i := range 10 {
 			_, err := dead.Send(t.Context(), []broker.Outgoing{{Body: []byte("order"), Meta: &broker.Meta{
 				ID: "job-" + strconv.Itoa(i), Key: strconv.Itoa(i),
-				Dead: &broker.Dead{Fence: uint64(i + 1), Class: onceq.ClassTimeout, At: time.Now()},
+				Dead: &broker.Letter{Fence: uint64(i + 1), Class: onceq.ClassTimeout, At: time.Now()},
 			}}})
 			require.NoError(t, err)
 		}

@@ -61,7 +61,7 @@ func TestContentSumLeavesOut(t *testing.T) {
 	m := &broker.Message{ID: "1", Body: []byte("body"), Attributes: map[string]string{"a": "1"}}
 	again := &broker.Message{
 		ID: "2", Body: []byte("body"), Group: "g", Attributes: map[string]string{"a": "1", broker.TraceAttribute: "00", dlq.UnreadableAttribute: "x"},
-		Meta: &broker.Meta{ID: "i", Key: "k", CorrelationID: "c", Created: time.Now(), Dead: &broker.Dead{Fence: 1}},
+		Meta: &broker.Meta{ID: "i", Key: "k", CorrelationID: "c", Created: time.Now(), Dead: &broker.Letter{Fence: 1}},
 	}
 	if sumOf(m, secret) != sumOf(again, secret) {
 		t.Error("an honest second message has another sum")

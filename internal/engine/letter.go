@@ -43,7 +43,7 @@ func (en *Engine[J]) letter(r *Run[J], class, text string, fence uint64, attempt
 		}
 	}
 	l := r.makes()
-	l.dead = broker.Dead{
+	l.dead = broker.Letter{
 		Fence: fence, Class: class, FirstErr: cmp.Or(first, text), LastErr: text,
 		Attempts: attempts, Source: en.o.Source, At: at,
 	}

@@ -110,7 +110,7 @@ type known struct {
 type later struct {
 	result  []byte
 	timeout *time.Timer // of the job, where the manager does not keep its claim
-	dead    broker.Dead
+	dead    broker.Letter
 	fit     letter.Fit    // how far the letter has been shrunk
 	giveUp  time.Time     // when the present step is no longer repeated
 	alone   time.Time     // since when the store errs on this run alone

@@ -21,7 +21,7 @@ type Key struct{ Scope, Key string }
 // message of a foreign producer gets metadata with its key, so that the letter can be found and
 // replayed. By its deduplication id a queue sees each failure once, and never takes the letter for
 // the message itself.
-func Make(m *broker.Message, k Key, d broker.Dead, f Fit) broker.Outgoing {
+func Make(m *broker.Message, k Key, d broker.Letter, f Fit) broker.Outgoing {
 	out := broker.Outgoing{
 		Body: m.Body, Attributes: m.Attributes, Group: m.Group,
 		DedupID: dedupID(k, d.Fence, "letter", m.ID, f),

@@ -22,7 +22,7 @@ func TestLetter(t *testing.T) {
 		}
 		return m
 	}
-	made := func(change func(d *broker.Dead)) *broker.Meta {
+	made := func(change func(d *broker.Letter)) *broker.Meta {
 		d := lettertest.Dead()
 		if change != nil {
 			change(&d)
@@ -46,10 +46,10 @@ func TestLetter(t *testing.T) {
 		{"bare", lettertest.Message(), letter.Bare, nil, users},
 		{"beyond bare", lettertest.Message(), letter.Fits, nil, users},
 		{"foreign", lettertest.Foreign(), letter.Whole, made(nil), users},
-		{"foreign, folded", lettertest.Foreign(), letter.Folded, made(func(d *broker.Dead) { d.Attributes = users }), nil},
+		{"foreign, folded", lettertest.Foreign(), letter.Folded, made(func(d *broker.Letter) { d.Attributes = users }), nil},
 		{"foreign, bare", lettertest.Foreign(), letter.Bare, nil, users},
 		{"unreadable", lettertest.Unreadable(), letter.Whole, made(nil), moved},
-		{"unreadable, folded", lettertest.Unreadable(), letter.Folded, made(func(d *broker.Dead) { d.Attributes = moved }), nil},
+		{"unreadable, folded", lettertest.Unreadable(), letter.Folded, made(func(d *broker.Letter) { d.Attributes = moved }), nil},
 		{"unreadable, bare", lettertest.Unreadable(), letter.Bare, nil, lettertest.Unreadable().Attributes},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -110,8 +110,8 @@ func TestOurOwnAttribute(t *testing.T) {
 		{broker.Outgoing{Body: []byte("bare"), Meta: &broker.Meta{ID: "1"}}, nil, false},
 		{broker.Outgoing{Body: []byte("raw"), Attributes: map[string]string{"onceq": meta}}, nil, false},
 		{broker.Outgoing{Body: []byte("bad"), Attributes: map[string]string{"onceq": "{", "a": "b"}}, map[string]string{"onceq": "{", "a": "b"}, true},
-		{broker.Outgoing{Body: []byte("letter"), Meta: &broker.Meta{ID: "1", Dead: &broker.Dead{Attributes: map[string]string{"a__0x20__b": "c"}}}}, map[string]string{"a b": "c"}, false},
-		{broker.Outgoing{Body: []byte("twice"), Attributes: map[string]string{"a": "b"}, Meta: &broker.Meta{ID: "1", Dead: &broker.Dead{Attributes: map[string]string{"a": "c"}}}}, map[string]string{"a": "b"}, false},
+		{broker.Outgoing{Body: []byte("letter"), Meta: &broker.Meta{ID: "1", Dead: &broker.Letter{Attributes: map[string]string{"a__0x20__b": "c"}}}}, map[string]string{"a b": "c"}, false},
+		{broker.Outgoing{Body: []byte("twice"), Attributes: map[string]string{"a": "b"}, Meta: &broker.Meta{ID: "1", Dead: &broker.Letter{Attributes: map[string]string{"a": "c"}}}}, map[string]string{"a": "b"}, false},
 	} {
 		if _, err := b.Send(t.Context(), []broker.Outgoing{c.o}); err != nil {
 			t.Fatal(err)

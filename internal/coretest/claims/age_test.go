@@ -81,12 +81,12 @@ func TestUnproven(t *testing.T) {
 		{"created long ago, sent of late", old - time.Hour, func(m *broker.Meta) { m.Created = time.Now().Add(time.Hour - old) }, false},
 		{"not before, of late", 0, func(m *broker.Meta) { m.NotBefore = time.Now().Add(old - 2*time.Hour) }, true},
 		{"replayed of late", old - time.Hour, func(m *broker.Meta) {
-			m.Created, m.Dead = time.Now().Add(time.Hour-old), &broker.Dead{Fence: 7, At: time.Now()}
+			m.Created, m.Dead = time.Now().Add(time.Hour-old), &broker.Letter{Fence: 7, At: time.Now()}
 		}, true},
-		{"replayed long ago", 0, func(m *broker.Meta) { m.Dead = &broker.Dead{Fence: 7, At: time.Now()} }, false},
+		{"replayed long ago", 0, func(m *broker.Meta) { m.Dead = &broker.Letter{Fence: 7, At: time.Now()} }, false},
 		{"created of late", old - time.Hour, func(m *broker.Meta) { m.Created = time.Now() }, true},
 		{"created later than it was sent", 0, func(m *broker.Meta) { m.Created = time.Now().Add(old - time.Hour) }, false},
-		{"failed later than it was sent", 0, func(m *broker.Meta) { m.Dead = &broker.Dead{Fence: 7, At: time.Now().Add(old - time.Hour)} }, false},
+		{"failed later than it was sent", 0, func(m *broker.Meta) { m.Dead = &broker.Letter{Fence: 7, At: time.Now().Add(old - time.Hour)} }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {

@@ -95,7 +95,7 @@ func TestAttemptsUsedUp(t *testing.T) {
 			r.RunFor(time.Minute)
 			rec := r.Record("a")
 			d := r.Letter(onceq.ClassError).Meta.Dead
-			want := broker.Dead{
+			want := broker.Letter{
 				Fence: rec.Fence, Class: onceq.ClassError, FirstErr: "failure 1", LastErr: fmt.Sprintf("failure %d", most),
 				Attempts: most, Source: rig.Scope, At: d.At,
 			}

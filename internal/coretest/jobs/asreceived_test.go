@@ -108,7 +108,7 @@ func TestReplayIsWhatCame(t *testing.T) {
 		return onceq.Permanent(rig.ErrBoom)
 	}, func(r *rig.Rig) {
 		m := sealed()
-		m.Meta.Dead = &broker.Dead{Fence: 7, Attributes: map[string]string{"folded": "1"}}
+		m.Meta.Dead = &broker.Letter{Fence: 7, Attributes: map[string]string{"folded": "1"}}
 		r.Put(m)
 		r.RunFor(time.Minute)
 		got := r.Letter(onceq.ClassPermanent)

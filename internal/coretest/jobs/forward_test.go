@@ -32,7 +32,7 @@ func TestForwardSendsTheMessageAsItIs(t *testing.T) {
 				Meta: &broker.Meta{
 					Type: "mail", Key: "A-1", CorrelationID: "c", Expires: time.Now().Add(time.Hour),
 					MaxAttempts: 3, Timeout: time.Second, Version: 9, Extra: `"new":1`,
-					Dead: &broker.Dead{Fence: 7, Class: "permanent", Source: "orders", Signature: "s"},
+					Dead: &broker.Letter{Fence: 7, Class: "permanent", Source: "orders", Signature: "s"},
 				},
 			},
 			{Body: nil, Meta: &broker.Meta{Type: "ship"}},

@@ -45,7 +45,7 @@ func forged(k string, n int) []broker.Outgoing {
 	for i := range n {
 		ms = append(ms, broker.Outgoing{
 			Body: fmt.Append(nil, "forged ", i),
-			Meta: &broker.Meta{Key: k, Dead: &broker.Dead{Fence: uint64(i + 1)}},
+			Meta: &broker.Meta{Key: k, Dead: &broker.Letter{Fence: uint64(i + 1)}},
 		})
 	}
 	return ms
@@ -367,7 +367,7 @@ func TestFenceIsNoSecretWithKeys(t *testing.T) {
 			t.Errorf("the fence of a parked job is in %d log lines", n)
 		}
 		crashes = false
-		r.PutRaw(broker.Outgoing{Body: []byte("forged"), Meta: &broker.Meta{Key: "a", Dead: &broker.Dead{Fence: fence}}})
+		r.PutRaw(broker.Outgoing{Body: []byte("forged"), Meta: &broker.Meta{Key: "a", Dead: &broker.Letter{Fence: fence}}})
 		r.RunFor(time.Second)
 		r.WantStatus("a", dedupe.Parked)
 		if !slices.Equal(ran, []string{"a"}) {
@@ -508,7 +508,7 @@ func TestHiddenMetadataIsNotReplayed(t *testing.T) {
 		ran = append(ran, j.Type()+" "+j.Key().Key)
 		return nil
 	}
-	hidden := broker.EncodeMeta(&broker.Meta{ID: "z", Type: "refund", Key: "victims-key", Dead: &broker.Dead{Fence: 77}})
+	hidden := broker.EncodeMeta(&broker.Meta{ID: "z", Type: "refund", Key: "victims-key", Dead: &broker.Letter{Fence: 77}})
 	rig.Bubble(t, h, func(r *rig.Rig) {
 		r.PutRaw(broker.Outgoing{
 			Body: []byte("x"), Attributes: map[string]string{dlq.UnreadableAttribute: hidden},

@@ -144,7 +144,7 @@ func TestJobEndedOfAbandonedKeys(t *testing.T) {
 	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
 		m := rig.Message("a")
 		m.Meta.ID = "a"
-		m.Meta.Dead = &broker.Dead{Attributes: map[string]string{"tenant": "t-1"}}
+		m.Meta.Dead = &broker.Letter{Attributes: map[string]string{"tenant": "t-1"}}
 		r.Put(m)
 		r.Start()
 		rig.Pass(time.Minute)

@@ -20,8 +20,8 @@ var (
 func Key() letter.Key { return letter.Key{Scope: "payments", Key: "order-7"} }
 
 // Dead is how the job ended.
-func Dead() broker.Dead {
-	return broker.Dead{
+func Dead() broker.Letter {
+	return broker.Letter{
 		Fence: 41, Class: "permanent", FirstErr: "first", LastErr: "last", Attempts: 3, Source: "payments", At: Failed,
 	}
 }

@@ -61,7 +61,7 @@ func TestRecordIsTheMessage(t *testing.T) {
 		{Body: []byte("a tenant's"), Group: "tenant-7"},
 		{Body: []byte("attributes"), Attributes: map[string]string{"empty": "", "control": "a\x00b\xff", "tab": "a\tb", "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}},
 		{Body: []byte(strings.Repeat("x", 900_000)), Meta: &broker.Meta{Key: "large"}},
-		{Body: []byte("a letter"), Meta: &broker.Meta{Key: "k", Dead: &broker.Dead{Fence: 7, Class: "permanent", LastErr: "b\x00om", Attempts: 3, At: time.UnixMilli(1)}}},
+		{Body: []byte("a letter"), Meta: &broker.Meta{Key: "k", Dead: &broker.Letter{Fence: 7, Class: "permanent", LastErr: "b\x00om", Attempts: 3, At: time.UnixMilli(1)}}},
 	} {
 		if _, err := b.Send(t.Context(), []broker.Outgoing{m}); err != nil {
 			t.Fatalf("%.20q: %v", m.Body, err)

@@ -47,9 +47,7 @@ func (a *app) auditCommand() *cobra.Command {
 				case !e.Ended.IsZero():
 					result = pairs(e.Result)
 				}
-				r.Rows = append(r.Rows, []string{e.ID, a.out.Time(e.Began), out.Text(e.By), out.Text(e.Act), out.Or(e.Queue), out.Or(e.Object), result, out.Text(e.Reason)})
-				r.Items = append(r.Items, viewAct(&e))
-				r.IDs = append(r.IDs, e.ID)
+				r.Add(e.ID, viewAct(&e), e.ID, a.out.Time(e.Began), out.Text(e.By), out.Text(e.Act), out.Or(e.Queue), out.Or(e.Object), result, out.Text(e.Reason))
 			}
 			return a.show(r)
 		}),

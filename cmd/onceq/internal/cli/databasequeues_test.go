@@ -35,7 +35,7 @@ func (q *databaseQueue) test(t *testing.T) {
 	if err := onceq.Send(t.Context(), outbox, ms); err != nil {
 		t.Fatal(err)
 	}
-	letter := broker.Outgoing{Body: []byte("x"), Meta: &broker.Meta{ID: "A-1", Key: "A-1", Type: "ship", Created: time.Now(), Dead: &broker.Dead{
+	letter := broker.Outgoing{Body: []byte("x"), Meta: &broker.Meta{ID: "A-1", Key: "A-1", Type: "ship", Created: time.Now(), Dead: &broker.Letter{
 		Class: "timeout", LastErr: "no answer", Fence: 1, At: time.Now(), Attempts: 6, Source: "outbox", Scope: "orders", Key: "A-1",
 	}}}
 	if _, err := dead.Send(t.Context(), []broker.Outgoing{letter}); err != nil {

@@ -163,12 +163,10 @@ func (a *app) letterListCommand() *cobra.Command {
 				}
 				v := viewLetter(e)
 				copies += e.Copies
-				r.Rows = append(r.Rows, []string{
-					a.out.Date(e.At()) + " " + a.out.Time(e.At()), out.Cut(out.Or(v.Key), shownKey), out.Cut(out.Or(v.Type), shownName), out.Cut(out.Text(v.Class), shownName),
+				r.Add(out.Text(v.Key), v,
+					a.out.Date(e.At())+" "+a.out.Time(e.At()), out.Cut(out.Or(v.Key), shownKey), out.Cut(out.Or(v.Type), shownName), out.Cut(out.Text(v.Class), shownName),
 					v.Group, out.Int(v.Attempts), out.Cut(out.Text(firstLine(v.LastErr)), 60),
-				})
-				r.Items = append(r.Items, v)
-				r.IDs = append(r.IDs, out.Text(v.Key))
+				)
 				if r.Next == "" && v.Key != "" {
 					r.Next = suggest("dlq show", "", name, v.Key)
 				}
@@ -230,11 +228,9 @@ func (a *app) showGroups(name string, gs dlq.Groups, failed error) error {
 		if g.Newest.After(last) {
 			last = g.Newest
 		}
-		r.Rows = append(r.Rows, []string{
+		r.Add(g.Group, viewGroup(g),
 			g.Group, out.Cut(out.Text(g.Class), shownName), typesOf(g.Types), out.Int(g.Count), a.out.Time(g.Oldest), a.out.Time(g.Newest), out.Cut(out.Text(g.Error), 70),
-		})
-		r.Items = append(r.Items, viewGroup(g))
-		r.IDs = append(r.IDs, g.Group)
+		)
 	}
 	r.Next = "onceq queue ls"
 	if n > 0 {

@@ -32,7 +32,7 @@ func (r *rig) died(key, class, text string) uint64 {
 func (r *rig) letter(key, class, text string, fence uint64) {
 	r.Helper()
 	m := broker.Outgoing{Body: []byte(`{"cents":-500,"order":"` + key + `"}`), Meta: &broker.Meta{
-		ID: "j-" + key, Key: key, Type: "charge", Dead: &broker.Dead{
+		ID: "j-" + key, Key: key, Type: "charge", Dead: &broker.Letter{
 			Fence: fence, Class: class, FirstErr: text, LastErr: text, Attempts: 3, Source: "orders", Scope: "orders:charge", Key: key,
 			At: time.Now().Add(-time.Minute),
 		},

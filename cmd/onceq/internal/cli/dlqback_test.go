@@ -39,7 +39,7 @@ func TestSendFrom(t *testing.T) {
 	r := newRig(t)
 	sent := &broker.Meta{
 		ID: "j-1", Key: "A-1", Type: "charge", MaxAttempts: 7, Timeout: 3 * time.Second, Expires: time.Now().Add(time.Hour).UTC().Truncate(time.Second),
-		Dead: &broker.Dead{Fence: 77, Class: "timeout", Scope: "orders:charge", Key: "A-1"},
+		Dead: &broker.Letter{Fence: 77, Class: "timeout", Scope: "orders:charge", Key: "A-1"},
 	}
 	if _, err := r.queue.Send(t.Context(), []broker.Outgoing{{Body: []byte("\xff"), Meta: sent, Attributes: map[string]string{"tenant": "t"}}}); err != nil {
 		t.Fatal(err)

@@ -284,9 +284,7 @@ func (a *app) showRedrives(tasks []places.Redrive) error {
 	r := out.Result{Columns: out.Columns("STARTED", "STATUS", "MOVED>", "OF>", "FAILURE"), Empty: "no redrive", Items: []any{}}
 	for i := range tasks {
 		t := &tasks[i]
-		r.Rows = append(r.Rows, []string{a.out.Date(t.Started) + " " + a.out.Time(t.Started), t.Status, out.Int(t.Moved), out.Int(t.Total), out.Or(t.Failure)})
-		r.Items = append(r.Items, viewRedrive(t, ""))
-		r.IDs = append(r.IDs, out.Text(t.Handle))
+		r.Add(out.Text(t.Handle), viewRedrive(t, ""), a.out.Date(t.Started)+" "+a.out.Time(t.Started), t.Status, out.Int(t.Moved), out.Int(t.Total), out.Or(t.Failure))
 	}
 	return a.show(r)
 }

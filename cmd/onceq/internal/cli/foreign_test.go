@@ -30,7 +30,7 @@ func (r *rig) foreign() (bodies []string) {
 		{Body: []byte(`{"a":1}`), Meta: &broker.Meta{ID: "j-1", Key: "with metadata and no reason"}},
 		{Body: []byte("metadata of nobody"), Attributes: map[string]string{broker.MetaAttribute: `{"v":`}},
 		{Body: []byte("metadata of a later version"), Attributes: map[string]string{broker.MetaAttribute: `{"v":9999}`}},
-		{Body: []byte(refused), Meta: &broker.Meta{Key: "\u2028", Dead: &broker.Dead{Class: "\u2067x", LastErr: strings.Repeat("é", 2000), Attempts: -1}}},
+		{Body: []byte(refused), Meta: &broker.Meta{Key: "\u2028", Dead: &broker.Letter{Class: "\u2067x", LastErr: strings.Repeat("é", 2000), Attempts: -1}}},
 	} {
 		if _, err := r.dead.Send(r.Context(), []broker.Outgoing{m}); err != nil {
 			r.Logf("%.30q is not taken: %v", m.Body, err)
@@ -117,7 +117,7 @@ func TestManyLargeLetters(t *testing.T) {
 	body := bytes.Repeat([]byte("x"), 256<<10)
 	for i := range n {
 		k := fmt.Sprint("L-", i)
-		m := broker.Outgoing{Body: body, Meta: &broker.Meta{ID: "j-" + k, Key: k, Type: "charge", Dead: &broker.Dead{
+		m := broker.Outgoing{Body: body, Meta: &broker.Meta{ID: "j-" + k, Key: k, Type: "charge", Dead: &broker.Letter{
 			Class: "timeout", LastErr: "no answer", Attempts: 1, Fence: uint64(i + 1), Source: "orders", Scope: "orders:charge", Key: k, At: time.Now().Add(-time.Minute),
 		}}}
 		if _, err := r.dead.Send(r.Context(), []broker.Outgoing{m}); err != nil {

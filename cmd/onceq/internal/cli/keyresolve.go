@@ -430,9 +430,7 @@ func (a *app) showResolved(all []*resolution, o *resolving, err error) error {
 			left++
 			v.Status = ""
 		}
-		res.Rows = append(res.Rows, []string{out.Text(r.Key.Scope), out.Text(r.Key.Key), out.Or(v.Status), out.Or(r.letter), out.Or(r.audit), out.Text(r.left)})
-		res.Items = append(res.Items, v)
-		res.IDs = append(res.IDs, r.audit)
+		res.Add(r.audit, v, out.Text(r.Key.Scope), out.Text(r.Key.Key), out.Or(v.Status), out.Or(r.letter), out.Or(r.audit), out.Text(r.left))
 	}
 	if e := a.show(res); e != nil {
 		return e

@@ -51,9 +51,7 @@ func (a *app) listQueues(ctx context.Context, names []string) error {
 	failed := 0
 	for i := range states {
 		q := &states[i]
-		r.Rows = append(r.Rows, a.queueRow(q))
-		r.Items = append(r.Items, a.viewQueue(q))
-		r.IDs = append(r.IDs, q.Queue)
+		r.Add(q.Queue, a.viewQueue(q), a.queueRow(q)...)
 		if q.Err() != nil {
 			failed++
 		}

@@ -51,9 +51,7 @@ func (a *app) peekCommand() *cobra.Command {
 				if m.Attempt > 0 {
 					receives = out.Int(m.Attempt)
 				}
-				r.Rows = append(r.Rows, []string{out.Or(v.Key), out.Or(v.Type), receives, a.out.Time(m.Published), out.Or(m.Group), out.Cut(body(m), 60)})
-				r.Items = append(r.Items, v)
-				r.IDs = append(r.IDs, m.ID)
+				r.Add(m.ID, v, out.Or(v.Key), out.Or(v.Type), receives, a.out.Time(m.Published), out.Or(m.Group), out.Cut(body(m), 60))
 			}
 			if len(ms) == 0 {
 				r.Next = ""

@@ -57,7 +57,7 @@ func (r *rig) night() {
 			r.settle(r.claim(charge(k), time.Minute, dedupe.Rerun), dedupe.Released, "timeout", `Post "https://bank/": `+errBank.Error())
 		}
 		r.settle(r.claim(charge(k), time.Minute, dedupe.Rerun), dedupe.Failed, "timeout", `Post "https://bank/": `+errBank.Error())
-		m := broker.Outgoing{Body: []byte("x"), Meta: &broker.Meta{ID: k, Key: k, Type: "charge", Created: time.Now(), Dead: &broker.Dead{
+		m := broker.Outgoing{Body: []byte("x"), Meta: &broker.Meta{ID: k, Key: k, Type: "charge", Created: time.Now(), Dead: &broker.Letter{
 			Class: "timeout", LastErr: `Post "https://bank/": ` + errBank.Error(), Fence: r.get(charge(k)).Fence, At: time.Now(), Attempts: 6,
 			Source: "orders", Scope: charge(k).Scope, Key: k,
 		}}}

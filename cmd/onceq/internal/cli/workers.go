@@ -46,9 +46,7 @@ func (a *app) workersCommand() *cobra.Command {
 			}
 			for i := range seats {
 				s := &seats[i]
-				r.Rows = append(r.Rows, append(a.workerRow(s), differ.row(s)...))
-				r.Items = append(r.Items, viewWorker(name, s))
-				r.IDs = append(r.IDs, out.Text(s.Owner))
+				r.Add(out.Text(s.Owner), viewWorker(name, s), append(a.workerRow(s), differ.row(s)...)...)
 				if s.State == ops.StateDead {
 					r.Next = "onceq jobs stalled " + name
 				}
@@ -223,9 +221,7 @@ func (a *app) running(ctx context.Context, queue string) error {
 		if j.Overdue {
 			state = "OVERDUE: its context has ended"
 		}
-		r.Rows = append(r.Rows, []string{out.Text(cmp.Or(j.Key, j.ID)), out.Or(j.Type), out.Span(time.Duration(*j.Running * 1e9)), out.Int(j.Attempt), out.Text(j.Worker), state})
-		r.Items = append(r.Items, j)
-		r.IDs = append(r.IDs, out.Text(cmp.Or(j.Key, j.ID)))
+		r.Add(out.Text(cmp.Or(j.Key, j.ID)), j, out.Text(cmp.Or(j.Key, j.ID)), out.Or(j.Type), out.Span(time.Duration(*j.Running*1e9)), out.Int(j.Attempt), out.Text(j.Worker), state)
 	}
 	if len(js) > 0 {
 		r.Next = suggest("key show", "", js[0].Scope, cmp.Or(js[0].Key, js[0].ID))
@@ -268,11 +264,9 @@ func (a *app) stalled(ctx context.Context, queue string, scan bool) error {
 		r.Empty = "nothing stands still"
 	}
 	for _, s := range found {
-		r.Rows = append(r.Rows, []string{
+		r.Add(out.Text(s.Record.Key.String()), stalledView(name, s),
 			out.Text(s.Record.Key.Scope), out.Text(s.Record.Key.Key), out.Int(s.Record.Attempt), fmt.Sprint(s.Record.Fence), out.Or(s.Record.Owner), out.Span(s.DeadFor),
-		})
-		r.Items = append(r.Items, stalledView(name, s))
-		r.IDs = append(r.IDs, out.Text(s.Record.Key.String()))
+		)
 	}
 	more := 0
 	if !scan {

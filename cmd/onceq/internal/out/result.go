@@ -76,6 +76,11 @@ type Result struct {
 	Next string
 }
 
+// Add adds one thing of a list: its id, its value as JSON, and its row.
+func (r *Result) Add(id string, item any, cells ...string) {
+	r.IDs, r.Items, r.Rows = append(r.IDs, id), append(r.Items, item), append(r.Rows, cells)
+}
+
 // A Printer writes results.
 type Printer struct {
 	Out, Err io.Writer
