@@ -16,15 +16,15 @@ const UnreadableAttribute = letter.UnreadableAttribute
 
 // A replay treats letters of these classes in ways of their own. Package onceq names all classes.
 const (
-	ClassBadMeta = "bad-meta" // the worker could not read our metadata: the replay restores it
+	classBadMeta = "bad-meta" // the worker could not read our metadata: the replay restores it
 
 	// Nothing failed in these four, so their letters have no fence. The claim of their replay is an
 	// ordinary one.
 
-	ClassExpired   = "expired"
-	ClassUnproven  = "unproven"
-	ClassTooEarly  = "too-early"
-	ClassDuplicate = "duplicate"
+	classExpired   = "expired"
+	classUnproven  = "unproven"
+	classTooEarly  = "too-early"
+	classDuplicate = "duplicate"
 
 	// The worker's configuration was wrong, not the message. A worker that was mended takes it.
 	classNoKey     = "no-key"
