@@ -37,16 +37,3 @@ func (d *faultDocument) fault() Fault {
 		Stale: d.Stale, BadMD5: d.BadMD5, Most: d.Most, Duplicate: d.Duplicate,
 	}
 }
-
-// putFaults replaces the faults by what came over HTTP.
-func (s *Server) putFaults(docs []faultDocument) error {
-	fs := make([]Fault, len(docs))
-	for i := range docs {
-		fs[i] = docs[i].fault()
-	}
-	if err := checkFaults(fs); err != nil {
-		return err
-	}
-	s.SetFaults(fs...)
-	return nil
-}

@@ -54,7 +54,7 @@ func New(o *Options) *Server {
 	s.log.Size = a.o.LogSize
 	s.faults.Rand = drawing(a.seed, "")
 	s.SetFaults(o.Faults...)
-	s.control = fakeserver.Control("sqsfake", s, s.putFaults)
+	s.control = fakeserver.Control("sqsfake", s, (*faultDocument).fault, s.setFaults)
 	return s
 }
 
@@ -119,18 +119,18 @@ func (s *Server) Close() {
 // begins anew. It may be called at any time. A fault with an Action that the API does not
 // have would never be seen: it panics.
 func (s *Server) SetFaults(fs ...Fault) {
-	if err := checkFaults(fs); err != nil {
+	if err := s.setFaults(fs); err != nil {
 		panic(err)
 	}
-	s.faults.Set(fs, (*Fault).when)
 }
 
-func checkFaults(fs []Fault) error {
+func (s *Server) setFaults(fs []Fault) error {
 	for i, f := range fs {
 		if f.Action != "" && actions[f.Action] == nil {
 			return fmt.Errorf("sqsfake: fault %d: SQS has no action %q", i, f.Action)
 		}
 	}
+	s.faults.Set(fs, (*Fault).when)
 	return nil
 }
 

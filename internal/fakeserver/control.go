@@ -31,9 +31,9 @@ type Controlled interface {
 // other processes and languages.
 func ControlPath(name string) string { return "/_" + name + "/" }
 
-// Control serves what is under ControlPath. A fault in JSON is a D; set replaces the server's
-// faults, or says what is wrong with them.
-func Control[D any](name string, s Controlled, set func([]D) error) http.Handler {
+// Control serves what is under ControlPath. A fault in JSON is a D, which fault reads; set replaces
+// the server's faults, or says what is wrong with them.
+func Control[D, F any](name string, s Controlled, fault func(*D) F, set func([]F) error) http.Handler {
 	path := ControlPath(name)
 	m := http.NewServeMux()
 	m.HandleFunc("GET "+path+"health", func(w http.ResponseWriter, _ *http.Request) {
@@ -57,7 +57,11 @@ func Control[D any](name string, s Controlled, set func([]D) error) http.Handler
 			http.Error(w, fmt.Sprintf("%s: the faults must be a JSON array: %v", name, err), http.StatusBadRequest)
 			return
 		}
-		if err := set(docs); err != nil {
+		fs := make([]F, len(docs))
+		for i := range docs {
+			fs[i] = fault(&docs[i])
+		}
+		if err := set(fs); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}

@@ -97,12 +97,13 @@ func (*controlled) Seed() uint64 { return 1 << 63 }
 func (c *controlled) ResetLog()  { c.Reset() }
 
 func TestControl(t *testing.T) {
-	type fault struct {
+	type document struct {
 		Delay fakeserver.Span `json:"delay"`
 	}
 	var c controlled
-	var faults []fault
-	h := fakeserver.Control("fake", &c, func(fs []fault) error {
+	var faults []time.Duration
+	read := func(d *document) time.Duration { return time.Duration(d.Delay) }
+	h := fakeserver.Control("fake", &c, read, func(fs []time.Duration) error {
 		if len(fs) > 1 {
 			return errors.New("fake: too many")
 		}
@@ -132,7 +133,7 @@ func TestControl(t *testing.T) {
 			t.Errorf("%s %s %.40s: %d %s, want %d %s", r.method, r.path, r.body, w.Code, got, r.code, r.want)
 		}
 	}
-	if got := fmt.Sprint(faults); got != "[{2000000000}]" {
+	if got := fmt.Sprint(faults); got != "[2s]" {
 		t.Errorf("the faults are %s", got)
 	}
 }

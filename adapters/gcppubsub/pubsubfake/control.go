@@ -47,15 +47,5 @@ func (d *faultDocument) fault() Fault {
 // Control is an HTTP handler with which other processes set faults and ask what came; the
 // package's comment has its paths. It has a port of its own, because gRPC's is taken.
 func (s *Server) Control() http.Handler {
-	return fakeserver.Control("pubsubfake", s, func(docs []faultDocument) error {
-		fs := make([]Fault, len(docs))
-		for i := range docs {
-			fs[i] = docs[i].fault()
-		}
-		if err := checkFaults(fs); err != nil {
-			return err
-		}
-		s.SetFaults(fs...)
-		return nil
-	})
+	return fakeserver.Control("pubsubfake", s, (*faultDocument).fault, s.setFaults)
 }

@@ -121,18 +121,18 @@ func (s *Server) failure(ctx context.Context, f *Fault) error {
 // begins anew. It may be called at any time. A fault with a Method that the API does not
 // have would never be seen: it panics.
 func (s *Server) SetFaults(fs ...Fault) {
-	if err := checkFaults(fs); err != nil {
+	if err := s.setFaults(fs); err != nil {
 		panic(err)
 	}
-	s.faults.Set(fs, (*Fault).when)
 }
 
-func checkFaults(fs []Fault) error {
+func (s *Server) setFaults(fs []Fault) error {
 	for i, f := range fs {
 		if f.Method != "" && !methods[f.Method] {
 			return fmt.Errorf("pubsubfake: fault %d: Pub/Sub has no method %q", i, f.Method)
 		}
 	}
+	s.faults.Set(fs, (*Fault).when)
 	return nil
 }
 
