@@ -16,13 +16,27 @@ var core = []string{
 }
 
 // programs are not imported by anything: they may print, and import what they show.
-var programs = []string{"examples/...", "cmd/...", "adapters/gcppubsub/cmd/...", "localstack/...", "internal/tests/...", "internal/release", "internal/mutants"}
+var programs = []string{"examples/...", "cmd/...", "adapters/gcppubsub/cmd/...", "localstack/...", "internal/tests/...", "internal/release", "internal/mutants", "internal/speeds", "internal/weight"}
 
 // testSupport is code for tests that is not itself in _test.go files.
 var testSupport = []string{
-	"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/faulty", "internal/suite",
-	"internal/storetest", "internal/coretest/rig", "internal/testserver/...", "sqsfake", "adapters/gcppubsub/pubsubfake", "localstack/...", "internal/tests/...",
+	"broker/brokertest",
+	"dedupe/dedupetest",
+	"onceqtest",
+	"internal/faulty",
+	"internal/suite",
+	"internal/storetest",
+	"internal/coretest/rig",
+	"internal/proof",
+	"internal/testserver/...",
+	"internal/fakeserver/...",
+	"sqsfake",
+	"adapters/gcppubsub/pubsubfake",
+	"localstack/...",
+	"internal/tests/...",
 	"adapters/gocloudpubsub/internal/gocloudtest",
+	"internal/pgkit/pgtest",
+	"internal/tablequeue/tabletest",
 }
 
 // apart are modules whose packages keep no rule but the length of a file: they compare onceq
@@ -232,6 +246,18 @@ var layers = []layer{
 		why: "what the SDK's own client does with a redirect is known here, for the drivers and the store of AWS",
 	},
 	{
+		pkgs: "internal/dynamokit", others: []string{"github.com/aws/..."},
+		why: "what the store and the outbox in DynamoDB do alike to a table needs their client, which both bring",
+	},
+	{
+		pkgs: "internal/pgkit", may: []string{"dedupe"}, others: []string{"github.com/jackc/pgx/v5/..."},
+		why: "what the store and the queue in PostgreSQL do alike needs their client, which both bring",
+	},
+	{
+		pkgs: "internal/pgkit/pgtest", may: []string{"dedupe"}, others: []string{"github.com/jackc/pgx/v5/..."},
+		why: "it makes roles, poolers and plans for the tests of the store and the queue in PostgreSQL",
+	},
+	{
 		pkgs: "internal/...", may: core, testOthers: []string{sqliteDriver},
 		why: "the core links these helpers, so they import no other module either",
 	},
@@ -286,7 +312,7 @@ type ban struct {
 var bans = []ban{
 	{
 		names: []string{"time.Sleep"}, pkgs: []string{"..."},
-		except: []string{"examples/...", "localstack/...", "internal/tests/...", "internal/release", "internal/mutants"}, tests: true,
+		except: []string{"examples/...", "localstack/...", "internal/tests/...", "internal/release", "internal/mutants", "internal/speeds", "internal/weight"}, tests: true,
 		why: "a sleep cannot be cancelled, and a test that sleeps is slow or flaky: wait on a channel or a timer, in tests in a synctest bubble",
 	},
 	{

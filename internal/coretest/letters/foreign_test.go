@@ -20,8 +20,8 @@ type policied struct {
 	kept     time.Duration
 }
 
-func (q policied) RedrivePolicy(context.Context) (int, string, time.Duration, error) {
-	return q.receives, "", q.kept, nil
+func (q policied) Redrive(context.Context) (broker.RedrivePolicy, error) {
+	return broker.RedrivePolicy{MaxReceives: q.receives, Retention: q.kept}, nil
 }
 
 func policy(receives int, kept time.Duration) rig.Option {

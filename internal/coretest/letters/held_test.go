@@ -151,8 +151,8 @@ type keptFor struct {
 	keeps time.Duration
 }
 
-func (b keptFor) RedrivePolicy(context.Context) (int, string, time.Duration, error) {
-	return 0, "", b.keeps, nil
+func (b keptFor) Redrive(context.Context) (broker.RedrivePolicy, error) {
+	return broker.RedrivePolicy{Retention: b.keeps}, nil
 }
 
 // What is held would be lost without a word when the queue's retention is over. When half of it has

@@ -126,8 +126,8 @@ type redriving struct {
 	policy func() error
 }
 
-func (b redriving) RedrivePolicy(context.Context) (int, string, time.Duration, error) {
-	return 0, "", 0, b.policy()
+func (b redriving) Redrive(context.Context) (broker.RedrivePolicy, error) {
+	return broker.RedrivePolicy{}, b.policy()
 }
 
 func TestRedrivePolicyThatCannotBeRead(t *testing.T) {

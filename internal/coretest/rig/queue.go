@@ -92,6 +92,6 @@ type Keeping struct {
 	Err  error
 }
 
-func (k Keeping) RedrivePolicy(context.Context) (int, string, time.Duration, error) {
-	return 0, "", k.Kept, k.Err
+func (k Keeping) Redrive(context.Context) (broker.RedrivePolicy, error) {
+	return broker.RedrivePolicy{Retention: k.Kept}, k.Err
 }

@@ -112,6 +112,6 @@ type looked struct {
 
 func (l looked) Depth(ctx context.Context) (broker.Depth, error) { return l.direct.Depth(ctx) }
 
-func (l looked) RedrivePolicy(ctx context.Context) (int, string, time.Duration, error) {
-	return l.direct.RedrivePolicy(ctx)
+func (l looked) Redrive(ctx context.Context) (broker.RedrivePolicy, error) {
+	return l.direct.Redrive(ctx)
 }

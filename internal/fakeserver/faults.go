@@ -1,6 +1,4 @@
-// Package hits decides which fault of a fake server hits a call. What a fault is, and which calls
-// it fits, is the server's: sqsfake and pubsubfake have faults of their own kind.
-package hits
+package fakeserver
 
 import (
 	"context"
@@ -8,6 +6,9 @@ import (
 	"sync"
 	"time"
 )
+
+// This file decides which fault of a fake server hits a call. What a fault is, and which calls it
+// fits, is the server's: sqsfake and pubsubfake have faults of their own kind.
 
 // When says which of the calls that a fault fits are hit. The fakes' faults explain each field.
 type When struct {
