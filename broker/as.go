@@ -3,8 +3,8 @@ package broker
 import "github.com/onceq/onceq/internal/values"
 
 // As finds an optional interface of a broker, a sender or a store, such as [Depther],
-// [Redriver] or [Describer]: in v itself, or in what v wraps. It is false where neither has
-// it, and where v is nil.
+// [Redriver] or [Describer]: in v itself, or in what v wraps. It is false where neither has it, and
+// where v is nil.
 //
 // What wraps another one says so by a method
 //

@@ -22,9 +22,9 @@ const Turn int64 = 0x6f6e636571 // "onceq"
 // AskSQL is what [Ask] sends.
 const AskSQL = `SELECT $1::pg_catalog.text`
 
-// Ask sends a statement with an argument as all calls send theirs, so that what hinders them is
-// known at the start. Migrate's own transaction would not notice an encoding that pgx refuses in
-// the simple protocol, because it has set the encoding before its next statement.
+// Ask sends one parameterised statement the way all later calls do, so that a setting that would
+// break them fails at start. Migrate's own transaction would not notice an encoding that pgx
+// refuses in the simple protocol, because it has set the encoding before its next statement.
 func Ask(ctx context.Context, db DB, p *Pipeline) error {
 	p.Exec(AskSQL, "")
 	return p.Run(ctx, db)
