@@ -101,6 +101,9 @@ type known struct {
 	prevClass   string        // of the failure before this attempt
 	from        string        // whose dead lease the claim has taken over
 	deadFor     time.Duration // how long that was dead
+	lastEnd     time.Time     // of the attempt before this one
+	state       []byte        // what earlier attempts saved, and its number
+	stateNo     int
 	record      *dedupe.Record
 	parked      bool // by this claim: whoever had it before is dead, or silent
 }
@@ -109,6 +112,7 @@ type known struct {
 // the goroutine that has the run; no beat looks at it.
 type later struct {
 	result  []byte
+	saved   *saved
 	timeout *time.Timer // of the job, where the manager does not keep its claim
 	dead    broker.Dead
 	fit     letter.Fit    // how far the letter has been shrunk
