@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/onceq/onceq/adapters/gcppubsub"
-	"github.com/onceq/onceq/adapters/pubsubpush"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubpush"
 	"github.com/onceq/onceq/broker"
 )
 

@@ -11,10 +11,10 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/onceq/onceq/adapters/gcppubsub"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
 	"github.com/onceq/onceq/internal/testserver/testpubsub"
-	"github.com/onceq/onceq/pubsubfake"
 )
 
 // TestMain lets more tests wait at a time than there are processors: in real time they wait for

@@ -14,7 +14,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/gcppubsub"
-	"github.com/onceq/onceq/pubsubfake"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 )
 
 // blocks are the page's code in a language.

@@ -10,9 +10,9 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/gcppubsub"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
-	"github.com/onceq/onceq/pubsubfake"
 )
 
 // exampleServer stands for gcppubsub.Dial: the examples run on a server in memory.

@@ -15,8 +15,8 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/gcppubsub"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/pubsubfake"
 )
 
 // pulled is a subscription whose pulls take a time.

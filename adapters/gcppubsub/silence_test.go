@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/dlq"
-	"github.com/onceq/onceq/pubsubfake"
 )
 
 // TestLettersBehindSilence lists letters while pulls stall. One that had no answer is no reason to

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
-	"github.com/onceq/onceq/pubsubfake"
 )
 
 func concurrency(n int) func(*config) {

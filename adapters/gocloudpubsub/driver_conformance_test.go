@@ -24,12 +24,12 @@ import (
 
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/gcppubsub"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/internal/testserver/testpubsub"
-	"github.com/onceq/onceq/pubsubfake"
 	"github.com/onceq/onceq/sqsfake"
 )
 

@@ -14,9 +14,9 @@ import (
 
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/gcppubsub"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/pubsubfake"
 )
 
 // randomMessage is one that a program may send: any UTF-8, and what looks like our own.

@@ -11,9 +11,9 @@ import (
 
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/gcppubsub"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/pubsubfake"
 )
 
 // travellers are what one end sends and the other one must get unchanged.

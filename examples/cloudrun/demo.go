@@ -12,8 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubpush"
 	"github.com/onceq/onceq/adapters/membroker"
-	"github.com/onceq/onceq/adapters/pubsubpush"
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/gcppubsub"
-	"github.com/onceq/onceq/pubsubfake"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 )
 
 const (

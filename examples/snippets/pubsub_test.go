@@ -11,9 +11,9 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/gcppubsub"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
-	"github.com/onceq/onceq/pubsubfake"
 )
 
 // newOrders is a topic with its subscription, in the test's own process.

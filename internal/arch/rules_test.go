@@ -16,12 +16,12 @@ var core = []string{
 }
 
 // programs are not imported by anything: they may print, and import what they show.
-var programs = []string{"examples/...", "cmd/...", "localstack/...", "internal/tests/...", "internal/release", "internal/mutants"}
+var programs = []string{"examples/...", "cmd/...", "adapters/gcppubsub/cmd/...", "localstack/...", "internal/tests/...", "internal/release", "internal/mutants"}
 
 // testSupport is code for tests that is not itself in _test.go files.
 var testSupport = []string{
 	"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/faulty", "internal/suite",
-	"internal/storetest", "internal/testserver/...", "sqsfake", "pubsubfake", "localstack/...", "internal/tests/...",
+	"internal/storetest", "internal/testserver/...", "sqsfake", "adapters/gcppubsub/pubsubfake", "localstack/...", "internal/tests/...",
 }
 
 // apart are modules whose packages keep no rule but the length of a file: they compare onceq
@@ -160,8 +160,21 @@ var layers = []layer{
 		why: "probes need net/http and the core, whatever the queue and the store are",
 	},
 	{
-		pkgs: "adapters/pubsubpush", may: []string{".", "broker", "dedupe", "visibility", "dlq", "control"},
+		pkgs: "adapters/gcppubsub/pubsubpush", may: []string{".", "broker", "dedupe", "visibility", "dlq", "control"},
 		why: "a push service needs net/http and the core; its dead letters' topic brings the client",
+	},
+	{
+		pkgs: "adapters/gcppubsub/pubsubfake",
+		others: []string{
+			"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb", "cloud.google.com/go/iam/apiv1/iampb",
+			"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/...",
+		},
+		testOthers: []string{"cloud.google.com/go/...", "google.golang.org/..."},
+		why:        "it serves the messages of Pub/Sub's API over gRPC, and knows no client",
+	},
+	{
+		pkgs: "adapters/gcppubsub/cmd/...", may: []string{"..."}, others: []string{"..."}, testOthers: []string{"..."},
+		why: "the fake as a program, for users who test in other languages",
 	},
 	{
 		pkgs: "adapters/gocloudpubsub/urls",
@@ -201,15 +214,6 @@ var layers = []layer{
 	{
 		pkgs: "sqsfake", testOthers: []string{"github.com/aws/..."},
 		why: "users' tests take the server with the standard library alone",
-	},
-	{
-		pkgs: "pubsubfake",
-		others: []string{
-			"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb", "cloud.google.com/go/iam/apiv1/iampb",
-			"google.golang.org/grpc/...", "google.golang.org/protobuf/...", "google.golang.org/genproto/googleapis/...",
-		},
-		testOthers: []string{"cloud.google.com/go/...", "google.golang.org/..."},
-		why:        "it serves the messages of Pub/Sub's API over gRPC, and knows no client",
 	},
 	{
 		pkgs: "internal/sdkhttp", others: []string{"github.com/aws/..."},
@@ -297,7 +301,7 @@ var (
 	// named ...Config or ...Options, because that is where defaults and limits are told.
 	documented = []string{"..."}
 	// undocumented packages are imported by no user.
-	undocumented = []string{"internal/...", "examples/...", "cmd/..."}
+	undocumented = []string{"internal/...", "examples/...", "cmd/...", "adapters/gcppubsub/cmd/..."}
 	// maxLines: a longer file has more than one job.
 	maxLines = 600
 )

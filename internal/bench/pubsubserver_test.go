@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/onceq/onceq/pubsubfake"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 )
 
 // servePubSub serves Pub/Sub behind a line on which a round trip takes so long: each way takes

@@ -14,9 +14,9 @@ import (
 	"gocloud.dev/gcerrors"
 	"gocloud.dev/pubsub"
 
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/urls"
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/pubsubfake"
 	"github.com/onceq/onceq/sqsfake"
 )
 

@@ -15,8 +15,8 @@ import (
 
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/gcppubsub"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/pubsubfake"
 	"github.com/onceq/onceq/sqsfake"
 )
 

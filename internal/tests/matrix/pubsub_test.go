@@ -10,9 +10,9 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/onceq/onceq/adapters/gcppubsub"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/onceqtest"
-	"github.com/onceq/onceq/pubsubfake"
 )
 
 // onPubSub puts a backend's queues on Pub/Sub: on our own server, in the same process. There, too,

@@ -12,11 +12,11 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
 	"github.com/onceq/onceq/adapters/gcppubsub"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/dynamostore"
 	"github.com/onceq/onceq/internal/testserver/testaws"
-	"github.com/onceq/onceq/pubsubfake"
 )
 
 // This file goes through the commands on back ends that differ from the rig's own: a store that

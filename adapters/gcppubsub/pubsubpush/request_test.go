@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/adapters/pubsubpush"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubpush"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 )

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/internal/testserver/testpubsub"
-	"github.com/onceq/onceq/pubsubfake"
 )
 
 // A behaviour is something that Pub/Sub does. The same table runs against this server, called

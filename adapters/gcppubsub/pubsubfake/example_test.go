@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
-	"github.com/onceq/onceq/pubsubfake"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 )
 
 const (

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/onceq/onceq/pubsubfake"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 )
 
 // The driver's calls, and gRPC's, are methods of the server.

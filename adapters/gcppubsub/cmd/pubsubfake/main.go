@@ -1,7 +1,7 @@
 // Pubsubfake serves a strict Google Pub/Sub in memory, for tests and for work on a laptop, to a
 // client of any language:
 //
-//	go run github.com/onceq/onceq/cmd/pubsubfake -addr 127.0.0.1:8085 -subscription orders/worker
+//	go run github.com/onceq/onceq/adapters/gcppubsub/cmd/pubsubfake -addr 127.0.0.1:8085 -subscription orders/worker
 //
 // See the package pubsubfake for what it does, and for faults over HTTP. It ends, and forgets
 // everything, on an interrupt or SIGTERM: pulls that wait are answered, streams and what else is
@@ -26,7 +26,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/onceq/onceq/pubsubfake"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 )
 
 func main() {

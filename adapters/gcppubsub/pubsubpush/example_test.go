@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubpush"
 	"github.com/onceq/onceq/adapters/membroker"
-	"github.com/onceq/onceq/adapters/pubsubpush"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"

@@ -6,7 +6,7 @@
 // in a moment. [Start] serves gRPC on the loopback interface for any client; Google's own take its
 // address from PUBSUB_EMULATOR_HOST. From other languages, run it alone:
 //
-//	go run github.com/onceq/onceq/cmd/pubsubfake -addr 127.0.0.1:8085 -subscription orders/worker
+//	go run github.com/onceq/onceq/adapters/gcppubsub/cmd/pubsubfake -addr 127.0.0.1:8085 -subscription orders/worker
 //
 // Topics, publishing, subscriptions, pulls, streaming pulls, acks, Seek to a time and policies are
 // there. Calls are not authenticated and policies not enforced; messages are lost when it ends.

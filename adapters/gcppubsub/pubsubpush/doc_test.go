@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceq/onceq/adapters/pubsubpush"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubpush"
 )
 
 // blocks are the blocks of code on the page, by language.
 func blocks(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/backend-cloudrun.md")
+	text, err := os.ReadFile("../../../docs/backend-cloudrun.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestDocumentedSettings(t *testing.T) {
 	if d, _ := time.ParseDuration(one(t, sh, `--timeout=(\d+)`) + "s"); d < 60*time.Second {
 		t.Errorf("Cloud Run gives a request up after %v", d)
 	}
-	program, err := os.ReadFile("../../examples/cloudrun/main.go")
+	program, err := os.ReadFile("../../../examples/cloudrun/main.go")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceq/onceq/adapters/pubsubpush"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubpush"
 )
 
 // This file owns who may push: tokens, and the server that has Google's keys. The server's lock

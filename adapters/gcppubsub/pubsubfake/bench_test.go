@@ -7,7 +7,7 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
-	"github.com/onceq/onceq/pubsubfake"
+	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 )
 
 // BenchmarkCycle publishes, pulls and acks 256 bytes, in batches, while so many other messages of
