@@ -16,6 +16,9 @@ type Config struct {
 	// in it. External: it has an effect elsewhere. Both: first one, then the other, in either
 	// order.
 	Tx, External bool
+	// Steps: the handler has two steps, and saves each under its claim. It may give the job back
+	// between them.
+	Steps bool
 	// Policies are the workers'.
 	Policies [workers]dedupe.Policy
 	// MaxAttempts is how often a handler may start.

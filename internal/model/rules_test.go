@@ -61,6 +61,12 @@ var without = []struct {
 	{DeadClaimsCount, AttemptsCount, Config{External: true, Policies: reruns}},
 	{KeptStarts, DoneReachable, Config{Tx: true, Policies: reruns, HoldsBack: true, Redrive: true, Once: true, MaxAttempts: 1}},
 	{KeptRests, PoisonRests, Config{External: true, Policies: reruns, HoldsBack: true, MaxAttempts: 1}},
+	{SaveBeforeNext, OneStepRepeats, Config{Steps: true, Policies: reruns, Once: true, MaxAttempts: 1, Items: 1}},
+	{SaveByToken, StaleChangesNothing, Config{Steps: true, Policies: reruns, Once: true, MaxAttempts: 1, Items: 1}},
+	{LateSaveLeftOut, SavedStays, Config{Steps: true, Policies: reruns, LatePackets: true, Once: true, MaxAttempts: 1, Items: 1}},
+	{SavedStepsGoOn, StoredStepOnce, Config{Steps: true, Policies: reruns, Once: true, MaxAttempts: 1, Items: 1}},
+	{PostponedUncounted, NobodysFailure, Config{Steps: true, Policies: reruns, Calm: true, HandlersSucceed: true, MaxAttempts: 1}},
+	{PostponedTouches, StepsOfPayload, Config{Steps: true, Policies: reruns, Payloads: true, MaxAttempts: 1, Items: 2}},
 	{LateReleaseNoted, ReleasedComes, Config{External: true, Policies: parks}},
 
 	{ReplaySendsFirst, NothingLost, Config{Tx: true, Policies: reruns}},

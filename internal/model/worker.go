@@ -120,7 +120,7 @@ func (m *model) claiming(s *state, i int) {
 func (m *model) won(s *state, i int, c *dedupe.Claim) {
 	w := &s.w[i]
 	unproven := w.old && (s.rec.fresh || s.rec.reborn && !m.without(UnprovenSticks)) && !m.without(UnprovenFails)
-	*w = worker{pc: running, fence: curFence, payload: w.payload, attempt: s.rec.attempt}
+	*w = worker{pc: running, fence: curFence, payload: w.payload, attempt: s.rec.attempt, saved: s.rec.saved, seen: s.ghost.stored}
 	switch {
 	case unproven && !m.without(UnprovenReleases):
 		m.unstarted(w)
@@ -160,7 +160,7 @@ func (m *model) starting(s *state, i int) {
 		return
 	}
 	n := m.from(s)
-	if err := m.renew(&n, ownToken(i), true); err != nil {
+	if err := m.renew(&n, ownToken(i), true, 0); err != nil {
 		n.leave(i)
 		m.step(i, "records the start: the lease is lost", n)
 	} else {
@@ -181,7 +181,7 @@ func (m *model) verdict(w *worker, v verdict.Verdict) {
 	if v.To == dedupe.Failed && m.c.HoldsBack {
 		v.To = dedupe.Released
 	}
-	*w = worker{pc: settling, fence: w.fence, payload: w.payload, joined: w.joined, to: v.To, uncounted: v.Uncounted}
+	*w = worker{pc: settling, fence: w.fence, payload: w.payload, joined: w.joined, to: v.To, uncounted: v.Uncounted, postponed: v.Class == verdict.Postponed}
 	if v.To == dedupe.Failed && m.without(SettleBeforeLetter) {
 		w.pc, w.owes = lettering, true
 	}
@@ -206,7 +206,7 @@ func (m *model) settling(s *state, i int) {
 	if s.tx.phase != noTx {
 		return // the settlement waits for the transaction
 	}
-	q := settleCall{token: ownToken(i), to: w.to, uncounted: w.uncounted, unstarted: w.unstarted, joined: w.joined}
+	q := settleCall{token: ownToken(i), to: w.to, uncounted: w.uncounted, unstarted: w.unstarted, joined: w.joined, postponed: w.postponed}
 	n := m.from(s)
 	a := m.settle(&n, q)
 	m.fault(i, "settles, and the answer is lost", n)
@@ -221,7 +221,7 @@ func (m *model) settling(s *state, i int) {
 		m.settled(&n, i, a.Status)
 		m.step(i, "settles, and is told "+a.Status.String(), n)
 	}
-	m.delay(s, i, packet{kind: settlePacket, to: w.to, uncounted: w.uncounted, unstarted: w.unstarted, joined: w.joined})
+	m.delay(s, i, packet{kind: settlePacket, to: w.to, uncounted: w.uncounted, unstarted: w.unstarted, joined: w.joined, postponed: w.postponed})
 }
 
 // settled acts on the status that is stored under the worker's token. That status decides, and not
