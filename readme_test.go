@@ -7,8 +7,14 @@ import (
 	"testing"
 )
 
-// TestReadme: the README's program is the one that is compiled and run, to the letter, and so are
-// the functions that it and the pages under docs show.
+// programs are the pages that show a whole program, and where it is compiled and run.
+var programs = map[string]string{
+	"README.md":                   "examples/first/main.go",
+	"docs/worker-sqs-postgres.md": "examples/orders/main.go",
+}
+
+// TestReadme: the programs of the pages are those that are compiled and run, to the letter, and so
+// are the functions that the README and the pages under docs show.
 func TestReadme(t *testing.T) {
 	pages, err := filepath.Glob("docs/*.md")
 	if err != nil || len(pages) == 0 {
@@ -24,6 +30,7 @@ func TestReadme(t *testing.T) {
 	}
 	for _, page := range append(pages, "README.md") {
 		_, blocks, _ := strings.Cut(read(t, page), "```go\n")
+		shown := 0
 		if blocks == "" {
 			continue
 		}
@@ -32,11 +39,14 @@ func TestReadme(t *testing.T) {
 			switch {
 			case !closed:
 				t.Errorf("%s: go block %d has no end", page, i+1)
-			case page == "README.md" && i == 0 && block != read(t, "examples/first/main.go"):
-				t.Errorf("README.md's first go block is not examples/first/main.go:\n%s", block)
-			case (page != "README.md" || i > 0) && !strings.Contains(snippets.String(), block):
+			case programs[page] != "" && block == read(t, programs[page]):
+				shown++
+			case !strings.Contains(snippets.String(), block):
 				t.Errorf("%s: go block %d does not stand in examples/snippets:\n%s", page, i+1, block)
 			}
+		}
+		if programs[page] != "" && shown != 1 {
+			t.Errorf("%s shows %s %d times, want once", page, programs[page], shown)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request, body []byt
 	}
 	switch r.Method + " " + r.URL.Path[len(controlPath):] {
 	case "GET health":
-		writeJSON(w, health{"ok", s.seed})
+		writeJSON(w, health{"ok", s.Seed()})
 	case "GET requests":
 		writeJSON(w, s.Counts())
 	case "DELETE requests":

@@ -1,17 +1,11 @@
 package sqsfake
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	"github.com/onceq/onceq/internal/hits"
 )
-
-// This file owns the faults: which are in force, and which one hits a call. Tests and control.go
-// call SetFaults, and handle calls pick for each request, in the goroutine of that request.
-// hits.Table keeps them under a lock of its own; the server's lock is not held.
-// What a fault does is up to the transport and the actions.
 
 // Fault makes calls go wrong. The first part says which calls, the second what happens to
 // them; the parts of the second combine. The zero Fault hits every call and does nothing.
@@ -120,35 +114,4 @@ var noFault Fault
 // when is what hits.Table decides by.
 func (f *Fault) when() hits.When {
 	return hits.When{Skip: f.Skip, Count: f.Count, Rate: f.Rate, For: f.For}
-}
-
-// SetFaults replaces the server's faults; without an argument there are none. Counting
-// begins anew. It may be called at any time. A fault with an Action that the API does not
-// have would never be seen: it panics.
-func (s *Server) SetFaults(fs ...Fault) {
-	if err := checkFaults(fs); err != nil {
-		panic(err)
-	}
-	s.faults.Set(fs, (*Fault).when)
-}
-
-func checkFaults(fs []Fault) error {
-	for i, f := range fs {
-		if f.Action != "" && actions[f.Action] == nil {
-			return fmt.Errorf("sqsfake: fault %d: SQS has no action %q", i, f.Action)
-		}
-	}
-	return nil
-}
-
-// pick finds the fault of a call.
-func (s *Server) pick(r *Request) *Fault {
-	f := s.faults.Pick(func(f *Fault) bool {
-		return (f.Action == "" || f.Action == r.Action) && (f.Queue == "" || f.Queue == r.Queue) &&
-			(f.When == nil || f.When(*r))
-	})
-	if f == nil {
-		return &noFault
-	}
-	return f
 }

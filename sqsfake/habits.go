@@ -77,39 +77,24 @@ func place(words []string, text []byte) (int, error) {
 
 // drawing makes the random choices of one queue, or of the faults, of their own: what happens on
 // another queue changes none of them.
-func (s *Server) drawing(name string) *rand.Rand {
+func drawing(seed uint64, name string) *rand.Rand {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(name))
-	return rand.New(rand.NewPCG(s.seed, h.Sum64()))
-}
-
-// Seed is [Options.Seed], or the one that was drawn in its place.
-func (s *Server) Seed() uint64 { return s.seed }
-
-// staleWorks decides over one use of a receipt handle of an earlier receive, on a standard queue.
-func (q *queue) staleWorks(e *entry) bool {
-	switch {
-	case e.spoiled:
-		return false
-	case q.s.o.StaleHandles == StaleRandom:
-		return q.rnd.IntN(2) == 0
-	default:
-		return q.s.o.StaleHandles == StaleWork
-	}
+	return rand.New(rand.NewPCG(seed, h.Sum64()))
 }
 
 // inSight is how many of the visible messages a short poll looks at.
 const inSight = 32
 
-// sample is what a short poll finds of a standard queue's messages, up to limit.
-func (q *queue) sample(limit int) []*message {
+// sample is what a short poll finds of a standard queue's visible messages, up to limit.
+func sample(rnd *rand.Rand, visible *list, limit int) []*message {
 	ms := make([]*message, 0, inSight)
-	for m := q.ready.first; m != nil && len(ms) < inSight; m = m.next {
+	for m := visible.first; m != nil && len(ms) < inSight; m = m.next {
 		ms = append(ms, m)
 	}
-	n := q.rnd.IntN(min(limit, len(ms)) + 1)
+	n := rnd.IntN(min(limit, len(ms)) + 1)
 	for i := range n {
-		j := i + q.rnd.IntN(len(ms)-i)
+		j := i + rnd.IntN(len(ms)-i)
 		ms[i], ms[j] = ms[j], ms[i]
 	}
 	return ms[:n]
@@ -120,9 +105,9 @@ type places [maxEntries]uint8
 
 // shuffle draws one for n entries. AWS answers deletes and changes of visibility in any order
 // (gocloud.dev's recordings of it); of sends two recordings are in order, and none promises it.
-func (q *queue) shuffle(n int) (p places) {
+func shuffle(rnd *rand.Rand, n int) (p places) {
 	for i := range n {
-		j := q.rnd.IntN(i + 1)
+		j := rnd.IntN(i + 1)
 		p[i], p[j] = p[j], uint8(i)
 	}
 	return p

@@ -150,13 +150,21 @@ type input struct {
 	entryArray                         [10]entry // where entries begin: no allocation for a batch
 }
 
+// signature is what an action takes, and what it cannot do without.
+type signature struct {
+	params, required           paramSet
+	entryParams, entryRequired paramSet // of a batch's entries
+}
+
+func (g *signature) isBatch() bool { return g.entryParams != 0 }
+
 // parse reads the request of an action. Parameters that the action does not have are
 // refused: AWS ignores most of them, and the typing error goes unnoticed until production.
-func (in *input) parse(body []byte, a *action, name string) *apiError {
+func (in *input) parse(body []byte, g *signature, name string) *apiError {
 	r := &reader{data: body}
 	r.object("the request", func(key []byte) {
 		p, ok := paramsByName[string(key)]
-		if !ok || !a.params.has(p) {
+		if !ok || !g.params.has(p) {
 			r.failf("%s has no parameter %q", name, key)
 			return
 		}
@@ -165,19 +173,19 @@ func (in *input) parse(body []byte, a *action, name string) *apiError {
 			in.read(r, p)
 			return
 		}
-		in.readOther(r, p, a, name)
+		in.readOther(r, p, g, name)
 	})
 	r.end()
 	if r.err != nil {
 		return r.err
 	}
-	if lacks := a.required &^ in.given; lacks != 0 {
+	if lacks := g.required &^ in.given; lacks != 0 {
 		return missing(paramNames[lacks.first()])
 	}
 	return nil
 }
 
-func (in *input) readOther(r *reader, p param, a *action, action string) {
+func (in *input) readOther(r *reader, p param, g *signature, action string) {
 	name := paramNames[p]
 	switch p {
 	case pQueueURL:
@@ -223,19 +231,19 @@ func (in *input) readOther(r *reader, p param, a *action, action string) {
 	case pActions:
 		in.actions = r.list(name)
 	case pEntries:
-		in.readEntries(r, a, action)
+		in.readEntries(r, g, action)
 	default: // a parameter of an entry, which entry.read reads
 	}
 }
 
-func (in *input) readEntries(r *reader, a *action, action string) {
+func (in *input) readEntries(r *reader, g *signature, action string) {
 	in.entries = in.entryArray[:0]
 	r.array("Entries", func() {
 		in.entries = append(in.entries, entry{})
 		e := &in.entries[len(in.entries)-1]
 		r.object("an entry of Entries", func(key []byte) {
 			p, ok := paramsByName[string(key)]
-			if !ok || !a.entryParams.has(p) {
+			if !ok || !g.entryParams.has(p) {
 				r.failf("an entry of %s has no parameter %q", action, key)
 				return
 			}
@@ -279,34 +287,4 @@ func validEntryID(id string) bool {
 		return false
 	}
 	return !containsOther(id, "-_")
-}
-
-// containsOther reports a character that is not an ASCII letter, a digit, or one of also.
-func containsOther(s, also string) bool {
-	for i := range len(s) {
-		if !isAlphanumeric(s[i]) && !containsByte(also, s[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-func containsByte(s string, c byte) bool {
-	for i := range len(s) {
-		if s[i] == c {
-			return true
-		}
-	}
-	return false
-}
-
-func isAlphanumeric(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-}
-
-const punctuation = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
-
-// validFIFOID holds for message group, deduplication and receive attempt ids.
-func validFIFOID(s string) bool {
-	return s != "" && len(s) <= 128 && !containsOther(s, punctuation)
 }

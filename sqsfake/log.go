@@ -1,7 +1,6 @@
 package sqsfake
 
 import (
-	"maps"
 	"sync"
 	"time"
 )
@@ -51,27 +50,4 @@ func (l *requestLog) end(r *Request) {
 		l.kept.pop()
 	}
 	l.kept.push(*r)
-}
-
-// Counts tells how many requests came, by action; those that failed count too, and those
-// that still wait. The requests of one message can be told from the difference of two.
-func (s *Server) Counts() map[string]int {
-	s.log.mu.Lock()
-	defer s.log.mu.Unlock()
-	return maps.Clone(s.log.counts)
-}
-
-// Requests are the last requests that were answered, in the order of the answers: at most
-// [Options.LogSize].
-func (s *Server) Requests() []Request {
-	s.log.mu.Lock()
-	defer s.log.mu.Unlock()
-	return append([]Request(nil), s.log.kept.items[s.log.kept.head:]...)
-}
-
-// ResetLog forgets the requests and sets the counts to zero.
-func (s *Server) ResetLog() {
-	s.log.mu.Lock()
-	defer s.log.mu.Unlock()
-	s.log.kept, s.log.counts = ring[Request]{}, map[string]int{}
 }

@@ -46,7 +46,8 @@ type message struct {
 	received int64 // its last receive: 12 hours are counted from here
 	due      int64 // when a hidden one becomes visible
 
-	places     [heaps]int
+	byDue      int32    // its place among the hidden ones, by due
+	byAge      int32    // its place among all, by sent
 	prev, next *message // in its list: the ready ones, or all of a group
 	fifo       *group
 }
@@ -93,4 +94,15 @@ func newUUID() string {
 	hex.Encode(s[24:], b[10:])
 	s[8], s[13], s[18], s[23] = '-', '-', '-', '-'
 	return string(s[:])
+}
+
+// took is one delivery, as it is answered: what of the message may change is copied.
+type took struct {
+	*content
+	num      uint64
+	serial   uint32
+	changes  uint32
+	receives int
+	sent     int64
+	first    int64
 }

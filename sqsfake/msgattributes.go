@@ -3,7 +3,6 @@ package sqsfake
 import (
 	"slices"
 	"strings"
-	"unicode/utf8"
 )
 
 // This file owns message attributes: how they are read, checked, chosen and written. input.go,
@@ -139,38 +138,6 @@ func isNumber(s string) bool {
 		return allDigits(whole)
 	}
 	return allDigits(whole + fraction)
-}
-
-func allDigits(s string) bool {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return s != ""
-}
-
-const badText = "Invalid characters found: %U. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | #x10000 to #x10FFFF"
-
-// badCharacter finds the first character that XML 1.0 cannot hold: SQS takes the others
-// only. ok means that there is none.
-func badCharacter(s string) (bad rune, ok bool) {
-	for i := 0; i < len(s); {
-		c := s[i]
-		if c < utf8.RuneSelf {
-			if c < ' ' && c != '\t' && c != '\n' && c != '\r' {
-				return rune(c), false
-			}
-			i++
-			continue
-		}
-		r, size := utf8.DecodeRuneInString(s[i:])
-		if r == 0xFFFE || r == 0xFFFF {
-			return r, false
-		}
-		i += size
-	}
-	return 0, true
 }
 
 // selectAttributes is the part of as that a receive asks for: by name, by a prefix that

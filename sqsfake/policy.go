@@ -86,8 +86,8 @@ func (c *call) addPermission() *apiError {
 		}
 		principals = append(principals, "arn:aws:iam::"+a+":root")
 	}
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
 	p := c.q.policy()
 	if slices.ContainsFunc(p.Statement, func(s statement) bool { return s.Sid == in.label }) {
 		return badValue("Label", in.label, "Already exists.")
@@ -100,8 +100,8 @@ func (c *call) addPermission() *apiError {
 }
 
 func (c *call) removePermission() *apiError {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
 	p := c.q.policy()
 	n := len(p.Statement)
 	p.Statement = slices.DeleteFunc(p.Statement, func(s statement) bool { return s.Sid == c.in.label })

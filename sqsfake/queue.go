@@ -3,6 +3,8 @@ package sqsfake
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/onceq/onceq/internal/heap"
 )
 
 // This file owns the state of one queue: each message is in one of its lists, by what may happen to
@@ -13,7 +15,7 @@ import (
 // queue is one queue. Everything in it belongs to the server's lock. A stretch of work
 // under the lock starts with begin and closes with end.
 type queue struct {
-	s    *Server
+	a    *account
 	name string
 	arn  string
 	fifo bool
@@ -30,8 +32,8 @@ type queue struct {
 
 	messages map[uint64]*message
 	last     uint64 // the number given last
-	hidden   timeHeap
-	ages     timeHeap
+	hidden   heap.Heap[*message]
+	ages     heap.Heap[*message]
 	ready    list // of a standard queue
 	counts   [gone]int
 	order    order // of a FIFO queue
@@ -43,12 +45,11 @@ type queue struct {
 	tasks     []*moveTask // started with this queue as the source, the oldest first
 }
 
-func newQueue(s *Server, name string, fifo bool, set *settings) *queue {
+func newQueue(a *account, name string, fifo bool, set *settings) *queue {
 	now := time.Now()
 	q := &queue{
-		s: s, name: name, arn: s.arn(name), fifo: fifo, nonce: s.nonces.Uint64(), settings: set, rnd: s.drawing(name),
+		a: a, name: name, arn: a.arn(name), fifo: fifo, nonce: a.nonces.Uint64(), settings: set, rnd: drawing(a.seed, name),
 		tags: map[string]string{}, created: now, modified: now, messages: map[uint64]*message{},
-		hidden: timeHeap{which: byDue}, ages: timeHeap{which: byAge},
 	}
 	q.order.reset()
 	return q
@@ -56,8 +57,8 @@ func newQueue(s *Server, name string, fifo bool, set *settings) *queue {
 
 // lock takes the server's lock for work on q.
 func (q *queue) lock() (now int64) {
-	q.s.mu.Lock()
-	now = q.s.now()
+	q.a.mu.Lock()
+	now = q.a.now()
 	q.begin(now)
 	return now
 }
@@ -65,18 +66,18 @@ func (q *queue) lock() (now int64) {
 // unlock ends the work on q, and on the queues that q's messages went to.
 func (q *queue) unlock(now int64) {
 	q.end(now)
-	q.s.settle(now)
-	q.s.mu.Unlock()
+	q.a.settle(now)
+	q.a.mu.Unlock()
 }
 
 // begin brings the queue up to now: what is too old is dropped, what was hidden long enough
 // becomes visible.
 func (q *queue) begin(now int64) {
-	for len(q.ages.items) > 0 && q.ages.items[0].at+int64(q.settings.retention) <= now {
-		q.drop(q.ages.items[0].m)
+	for q.ages.Len() > 0 && q.ages.First().Key+int64(q.settings.retention) <= now {
+		q.drop(q.ages.First().Item)
 	}
-	for len(q.hidden.items) > 0 && q.hidden.items[0].at <= now {
-		q.show(q.hidden.items[0].m)
+	for q.hidden.Len() > 0 && q.hidden.First().Key <= now {
+		q.show(q.hidden.First().Item)
 	}
 	q.order.forget(now)
 }
@@ -94,7 +95,7 @@ func (q *queue) add(m *message, now, delay int64) {
 	m.num = q.last
 	m.state = gone // it has no state to leave
 	q.messages[m.num] = m
-	q.ages.push(m.sent, m)
+	q.ages.Push(m.sent, m.num, m, &m.byAge)
 	if q.fifo {
 		q.order.join(m)
 	}
@@ -115,14 +116,14 @@ func (q *queue) show(m *message) {
 func (q *queue) hide(m *message, as state, due int64) {
 	q.leave(m)
 	m.due = due
-	q.hidden.push(due, m)
+	q.hidden.Push(due, m.num, m, &m.byDue)
 	q.enter(m, as)
 }
 
 // drop takes m out of the queue for good.
 func (q *queue) drop(m *message) {
 	q.leave(m)
-	q.ages.remove(m)
+	q.ages.Remove(&m.byAge)
 	delete(q.messages, m.num)
 	if q.fifo {
 		q.order.part(m)
@@ -139,7 +140,7 @@ func (q *queue) leave(m *message) {
 			q.ready.remove(m)
 		}
 	case flying, delayed:
-		q.hidden.remove(m)
+		q.hidden.Remove(&m.byDue)
 	}
 	q.counts[m.state]--
 	m.state = gone
@@ -162,7 +163,7 @@ func (q *queue) clear() {
 		m.state = gone
 	}
 	q.messages = map[uint64]*message{}
-	q.hidden.items, q.ages.items = nil, nil
+	q.hidden, q.ages = heap.Heap[*message]{}, heap.Heap[*message]{}
 	q.ready = list{}
 	q.counts = [gone]int{}
 	q.order.reset()
@@ -184,9 +185,9 @@ func (q *queue) dedupPerGroup(now int64) bool {
 // has it for FIFO queues.
 func (q *queue) changeDelay(now int64) {
 	var waiting []*message
-	for _, t := range q.hidden.items {
-		if t.m.state == delayed {
-			waiting = append(waiting, t.m)
+	for _, n := range q.hidden.All() {
+		if n.Item.state == delayed {
+			waiting = append(waiting, n.Item)
 		}
 	}
 	for _, m := range waiting {
@@ -216,12 +217,12 @@ func (a *alarm) stop() {
 // setAlarm keeps the alarm at the earliest hidden message. One that rings too early only
 // sets itself anew: cheaper than moving it with every delete.
 func (q *queue) setAlarm(now int64) {
-	a, hidden := &q.alarm, q.hidden.items
-	if len(hidden) == 0 || q.waiters.first == nil {
+	a := &q.alarm
+	if q.hidden.Len() == 0 || q.waiters.first == nil {
 		a.stop()
 		return
 	}
-	due := hidden[0].at
+	due := q.hidden.First().Key
 	if a.set && a.due <= due {
 		return
 	}

@@ -22,46 +22,21 @@ const (
 	maxTags       = 50
 )
 
-func (s *Server) arn(name string) string {
-	return "arn:aws:sqs:" + s.o.Region + ":" + s.o.Account + ":" + name
-}
-
-// byARN finds a queue; nil if there is none. The caller holds the lock.
-func (s *Server) byARN(arn string) *queue {
-	name, ok := strings.CutPrefix(arn, s.arn(""))
-	if !ok {
-		return nil
-	}
-	return s.queues[name]
-}
-
-// sortedNames are the names of the queues with a prefix. The caller holds the lock.
-func (s *Server) sortedNames(prefix string) []string {
-	var names []string
-	for name := range s.queues {
-		if strings.HasPrefix(name, prefix) {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return names
-}
-
 // nameFromURL takes a queue's name out of its URL. The host is not looked at: a queue has
 // many, seen from inside and outside of a container.
-func (s *Server) nameFromURL(queueURL string) (string, *apiError) {
+func (a *account) nameFromURL(queueURL string) (string, *apiError) {
 	u, err := url.Parse(queueURL)
 	if checkName(queueURL, strings.HasSuffix(queueURL, ".fifo")) == nil {
 		return queueURL, nil // a bare name: LocalStack's recordings of AWS
 	}
 	if err != nil || u.Scheme == "" {
-		return "", errAddress.withf("The address %s is not valid for this endpoint: a queue URL ends in /%s/NAME.", queueURL, s.o.Account)
+		return "", errAddress.withf("The address %s is not valid for this endpoint: a queue URL ends in /%s/NAME.", queueURL, a.o.Account)
 	}
-	account, name, ok := strings.Cut(strings.Trim(u.Path, "/"), "/")
+	owner, name, ok := strings.Cut(strings.Trim(u.Path, "/"), "/")
 	if !ok || name == "" || strings.Contains(name, "/") {
-		return "", errAddress.withf("The address %s is not valid for this endpoint: a queue URL ends in /%s/NAME.", queueURL, s.o.Account)
+		return "", errAddress.withf("The address %s is not valid for this endpoint: a queue URL ends in /%s/NAME.", queueURL, a.o.Account)
 	}
-	if account != s.o.Account {
+	if owner != a.o.Account {
 		return "", noQueue()
 	}
 	return name, nil
@@ -71,9 +46,9 @@ func noQueue() *apiError { return errNoQueue.withf("The specified queue does not
 
 // lookUp finds the queue that a call is about.
 func (c *call) lookUp(name string) *apiError {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	if c.q = c.s.queues[name]; c.q == nil {
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
+	if c.q = c.a.queues[name]; c.q == nil {
 		return noQueue()
 	}
 	c.settings = c.q.settings
@@ -100,7 +75,7 @@ func checkName(name string, fifo bool) *apiError {
 }
 
 // create makes a queue, or finds the one that is there with the same attributes.
-func (s *Server) create(name string, given, tags map[string]string) *apiError {
+func (a *account) create(name string, given, tags map[string]string) *apiError {
 	fifo := strings.EqualFold(given["FifoQueue"], "true")
 	if err := checkName(name, fifo); err != nil {
 		return err
@@ -112,9 +87,9 @@ func (s *Server) create(name string, given, tags map[string]string) *apiError {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if q := s.queues[name]; q != nil {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if q := a.queues[name]; q != nil {
 		for _, k := range slices.Sorted(maps.Keys(given)) {
 			if q.settings.values[k] != set.values[k] {
 				return errQueueExists.withf("A queue already exists with the same name and a different value for attribute %s", k)
@@ -122,21 +97,21 @@ func (s *Server) create(name string, given, tags map[string]string) *apiError {
 		}
 		return nil
 	}
-	if at, ok := s.deletions[name]; ok && !s.o.RecreateAtOnce && time.Since(at) < recreatePause {
+	if at, ok := a.deletions[name]; ok && !a.o.RecreateAtOnce && time.Since(at) < recreatePause {
 		return errDeletedRecently.withf("You must wait 60 seconds after deleting a queue before you can create another with the same name.")
 	}
-	if err := s.checkTarget(set.redrive, given["RedrivePolicy"], s.arn(name), fifo); err != nil {
+	if err := a.checkTarget(set.redrive, given["RedrivePolicy"], a.arn(name), fifo); err != nil {
 		return err
 	}
-	delete(s.deletions, name)
-	q := newQueue(s, name, fifo, set)
+	delete(a.deletions, name)
+	q := newQueue(a, name, fifo, set)
 	maps.Copy(q.tags, tags)
-	s.queues[name] = q
+	a.queues[name] = q
 	return nil
 }
 
 func (c *call) createQueue() *apiError {
-	if err := c.s.create(c.in.queueName, c.in.settings, c.in.tags); err != nil {
+	if err := c.a.create(c.in.queueName, c.in.settings, c.in.tags); err != nil {
 		return err
 	}
 	c.writeURL(c.in.queueName)
@@ -149,10 +124,10 @@ func (c *call) writeURL(name string) {
 	c.out.close('}')
 }
 
-func (c *call) queueURL(name string) string { return c.base + "/" + c.s.o.Account + "/" + name }
+func (c *call) queueURL(name string) string { return c.base + "/" + c.a.o.Account + "/" + name }
 
 func (c *call) getQueueURL() *apiError {
-	if c.in.owner != "" && c.in.owner != c.s.o.Account {
+	if c.in.owner != "" && c.in.owner != c.a.o.Account {
 		return noQueue()
 	}
 	if err := c.lookUp(c.in.queueName); err != nil {
@@ -175,19 +150,9 @@ func (c *call) deleteQueue() *apiError {
 	}
 	q.stop()
 	q.clear()
-	delete(q.s.queues, q.name)
-	q.s.deletions[q.name] = time.Now()
+	delete(q.a.queues, q.name)
+	q.a.deletions[q.name] = time.Now()
 	return nil
-}
-
-// stop ends what the queue does by itself.
-func (q *queue) stop() {
-	q.alarm.stop()
-	for _, t := range q.tasks {
-		if t.status == taskRunning {
-			t.end(taskFailed, errNoQueue.code)
-		}
-	}
 }
 
 func (c *call) purgeQueue() *apiError {
@@ -203,9 +168,9 @@ func (c *call) purgeQueue() *apiError {
 }
 
 func (c *call) listQueues() *apiError {
-	c.s.mu.Lock()
-	names := c.s.sortedNames(c.in.prefix)
-	c.s.mu.Unlock()
+	c.a.mu.Lock()
+	names := c.a.sortedNames(c.in.prefix)
+	c.a.mu.Unlock()
 	return c.writePage(listed, names)
 }
 
@@ -267,8 +232,8 @@ func (c *call) tagQueue() *apiError {
 	if err := checkTags(c.in.tags); err != nil {
 		return err
 	}
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
 	all := maps.Clone(c.q.tags)
 	maps.Copy(all, c.in.tags)
 	if err := checkTags(all); err != nil {
@@ -279,8 +244,8 @@ func (c *call) tagQueue() *apiError {
 }
 
 func (c *call) untagQueue() *apiError {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
 	for _, k := range c.in.tagKeys {
 		delete(c.q.tags, k)
 	}
@@ -288,11 +253,22 @@ func (c *call) untagQueue() *apiError {
 }
 
 func (c *call) listQueueTags() *apiError {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
+	c.a.mu.Lock()
+	defer c.a.mu.Unlock()
 	w := &c.out
 	w.open('{')
 	w.dict("Tags", c.q.tags)
 	w.close('}')
 	return nil
+}
+
+func (c *call) listDeadLetterSourceQueues() *apiError {
+	c.a.mu.Lock()
+	sources := c.a.sourcesOf(c.q)
+	c.a.mu.Unlock()
+	names := make([]string, len(sources))
+	for i, q := range sources {
+		names[i] = q.name
+	}
+	return c.writePage("queueUrls", names)
 }

@@ -5,127 +5,14 @@ import (
 	"time"
 )
 
-// This file owns receives: which messages one takes, how it waits, and how it is answered. The
-// action runs in the goroutine of its request, and end (queue.go) calls serve after each stretch of
-// work on a queue. The server's lock guards the waiters, and is not held during a wait: answer
-// closes a channel, and abandon ends the wait under the lock.
+// This file owns receives: what one may ask for, how it waits, and how it is answered. The action
+// runs in the goroutine of its request. take.go has which messages it takes, under the server's
+// lock, which is not held during a wait: abandon ends one under the lock.
 
 const (
 	maxReceive = 10
 	maxWait    = 20 * time.Second
 )
-
-// took is one delivery, as it is answered: what of the message may change is copied.
-type took struct {
-	*content
-	num      uint64
-	serial   uint32
-	changes  uint32
-	receives int
-	sent     int64
-	first    int64
-}
-
-// wish is what a receive asks for.
-type wish struct {
-	max     int
-	timeout int64
-	attempt string
-	// short: it does not wait.
-	short bool
-	// repeat leaves what is taken visible: the next receive gets it too.
-	repeat bool
-}
-
-// take receives up to w.max messages. Those that have had all their receives go to the
-// dead-letter queue instead.
-func (q *queue) take(w *wish, now int64) (got []took) {
-	limit := min(w.max, q.s.o.MaxInFlight-q.counts[flying])
-	if limit <= 0 {
-		return nil
-	}
-	var again []*message
-	take := func(m *message) {
-		if !q.redrive(m, now) {
-			got = append(got, q.deliver(m, w, now))
-			if w.repeat {
-				again = append(again, m)
-			}
-		}
-	}
-	switch {
-	case q.fifo:
-		for m := q.nextReady(); m != nil && len(got) < limit; m = q.nextReady() {
-			// The rest of a run of a group: only its first message waits for the ones before.
-			for m != nil && m.state == ready && len(got) < limit {
-				next := m.next
-				take(m)
-				m = next
-			}
-		}
-	case w.short && q.s.o.ShortPolls == ShortPollsSampled:
-		for _, m := range q.sample(limit) {
-			take(m)
-		}
-	default:
-		for m := q.nextReady(); m != nil && len(got) < limit; m = q.nextReady() {
-			take(m)
-		}
-	}
-	for _, m := range again {
-		q.show(m)
-	}
-	if q.fifo && w.attempt != "" {
-		q.order.rememberAttempt(&attempt{id: w.attempt, at: now, got: got})
-	}
-	return got
-}
-
-// nextReady is the message that comes next.
-func (q *queue) nextReady() *message {
-	if !q.fifo {
-		return q.ready.first
-	}
-	if q.order.first == nil {
-		return nil
-	}
-	return q.order.first.messages.first
-}
-
-func (q *queue) deliver(m *message, w *wish, now int64) took {
-	if m.receives == 0 {
-		m.first = now
-	}
-	m.receives++
-	m.serial++
-	m.received = now
-	q.hide(m, flying, now+w.timeout)
-	return took{
-		content: m.content, num: m.num, serial: m.serial, changes: m.changes,
-		receives: m.receives, sent: m.sent, first: m.first,
-	}
-}
-
-// retake answers a receive attempt id again: with the same messages and receipt handles,
-// their timeout begun anew. ok is false when one of them was changed, deleted or received
-// by somebody else since, or none was got: then the id stands for a new receive.
-func (q *queue) retake(w *wish, now int64) (got []took, ok bool) {
-	a := q.order.attempts[w.attempt]
-	if a == nil || len(a.got) == 0 {
-		return nil, false
-	}
-	for i := range a.got {
-		t := &a.got[i]
-		m := q.messages[t.num]
-		if m == nil || m.state != flying || m.serial != t.serial || m.changes != t.changes {
-			return nil, false
-		}
-	}
-	for i := range a.got {
-		q.hide(q.messages[a.got[i].num], flying, now+w.timeout)
-	}
-	return a.got, true
-}
 
 func (c *call) receiveMessage() *apiError {
 	in := &c.in
@@ -184,13 +71,13 @@ func (c *call) receive(w *wish, wait time.Duration) ([]took, *apiError) {
 		q.unlock(now)
 		return got, nil
 	}
-	if w.short && !q.fifo && q.counts[flying] >= q.s.o.MaxInFlight {
+	if w.short && !q.fifo && q.counts[flying] >= q.a.o.MaxInFlight {
 		// To a receive that waits, AWS answers nothing at the end of its wait, and no error.
 		q.unlock(now)
-		return nil, errOverLimit.withf("Too many messages in flight: the limit is %d.", q.s.o.MaxInFlight)
+		return nil, errOverLimit.withf("Too many messages in flight: the limit is %d.", q.a.o.MaxInFlight)
 	}
 	got = q.take(w, now)
-	if len(got) > 0 || w.short || q.deleted || q.s.draining {
+	if len(got) > 0 || w.short || q.deleted || q.a.draining {
 		q.unlock(now)
 		return got, nil
 	}
@@ -208,13 +95,13 @@ func (c *call) await(w *waiter, wait time.Duration) ([]took, *apiError) {
 		return w.got, w.err
 	case <-timer.C:
 	case <-c.ctx.Done():
-		if c.s.o.StrandCancelled {
+		if c.a.o.StrandCancelled {
 			// As on AWS: the poll goes on, and what it finds is hidden from everybody.
 			go func() {
 				select {
 				case <-w.answered:
 				case <-timer.C:
-				case <-c.s.closing:
+				case <-c.a.closing:
 				}
 				timer.Stop()
 				c.q.abandon(w)
@@ -222,76 +109,11 @@ func (c *call) await(w *waiter, wait time.Duration) ([]took, *apiError) {
 			return nil, nil
 		}
 		timer.Stop()
-	case <-c.s.closing:
+	case <-c.a.closing:
 		timer.Stop()
 	}
 	c.q.abandon(w)
 	return w.got, w.err
-}
-
-// abandon ends a wait. An answer that came in the same moment stays in w.
-func (q *queue) abandon(w *waiter) {
-	q.s.mu.Lock()
-	defer q.s.mu.Unlock()
-	q.waiters.remove(w)
-}
-
-// waiter is a receive that waits for messages.
-type waiter struct {
-	wish
-	answered   chan struct{} // closed when got or err is there
-	got        []took
-	err        *apiError
-	listed     bool
-	prev, next *waiter
-}
-
-// waiters are those of a queue; the one that waits longest is served first.
-type waiters struct{ first, last *waiter }
-
-func (ws *waiters) push(w *waiter) {
-	w.prev, w.next, w.listed = ws.last, nil, true
-	if ws.last == nil {
-		ws.first = w
-	} else {
-		ws.last.next = w
-	}
-	ws.last = w
-}
-
-func (ws *waiters) remove(w *waiter) {
-	if !w.listed {
-		return
-	}
-	if w.prev == nil {
-		ws.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		ws.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.prev, w.next, w.listed = nil, nil, false
-}
-
-// answer ends w's wait.
-func (ws *waiters) answer(w *waiter, got []took, err *apiError) {
-	ws.remove(w)
-	w.got, w.err = got, err
-	close(w.answered)
-}
-
-// serve gives the waiting receives what there is.
-func (q *queue) serve(now int64) {
-	for w := q.waiters.first; w != nil && q.nextReady() != nil; w = q.waiters.first {
-		got := q.take(&w.wish, now)
-		if len(got) == 0 {
-			return
-		}
-		q.waiters.answer(w, got, nil)
-	}
 }
 
 // systemNames are the system attributes that a receive may ask for.
@@ -351,10 +173,10 @@ func (c *call) writeSystem(w *writer, t *took) {
 			}
 		}
 	}
-	put("SenderId", c.s.o.Account)
-	put("SentTimestamp", c.s.timestamp(t.sent))
+	put("SenderId", c.a.o.Account)
+	put("SentTimestamp", c.a.timestamp(t.sent))
 	put("ApproximateReceiveCount", strconv.Itoa(t.receives))
-	put("ApproximateFirstReceiveTimestamp", c.s.timestamp(t.first))
+	put("ApproximateFirstReceiveTimestamp", c.a.timestamp(t.first))
 	put("SequenceNumber", t.sequence)
 	put("MessageDeduplicationId", t.dedupID)
 	put("MessageGroupId", t.group)

@@ -3,7 +3,6 @@ package sqsfake
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"fmt"
 	"time"
 )
 
@@ -11,12 +10,7 @@ import (
 // the goroutine of their request. compose needs no lock, because it reads the settings as lookUp
 // found them, and settings never change. accept runs under the server's lock.
 
-const (
-	// maxMessageSize is the most that a queue may allow, and the most of a batch's messages
-	// together: bodies and attributes.
-	maxMessageSize = 1 << 20
-	maxDelay       = 15 * time.Minute
-)
+const maxDelay = 15 * time.Minute
 
 // compose makes the content of an entry, or says what is wrong with it. It runs without
 // the lock: checksums take time.
@@ -144,18 +138,11 @@ func (q *queue) accept(e *entry, m *content, now int64) *content {
 			m.id, m.sequence = s.id, s.sequence // the checksums stay those of this body
 			return m
 		}
-		m.sequence = q.s.nextSequence()
+		m.sequence = q.a.nextSequence()
 		q.order.remember(key, m, now)
 	}
 	q.add(&message{content: m, sent: now}, now, delay)
 	return m
-}
-
-// nextSequence is a sequence number: 20 digits, rising, with gaps, and too large for 64
-// bits, as AWS's are.
-func (s *Server) nextSequence() string {
-	s.sequence += 256
-	return fmt.Sprintf("188%017d", s.sequence)
 }
 
 func (c *call) sendMessage() *apiError {
@@ -215,7 +202,7 @@ func (c *call) sendMessageBatch() *apiError {
 			contents[i] = c.q.accept(&entries[i], m, now)
 		}
 	}
-	order := c.q.shuffle(len(entries))
+	order := shuffle(c.q.rnd, len(entries))
 	c.q.unlock(now)
 	c.writeBatch(results, order, func(w *writer, i int) { c.writeSent(w, &entries[i], contents[i], i) })
 	return nil

@@ -4,60 +4,22 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/onceq/onceq/internal/hits"
 )
 
-// This file owns the Server: its options, its start and its end. Tests and cmd/sqsfake call it,
-// from many goroutines. s.mu guards all queues, what is declared below it, and the draws of nonces.
-// faults and log have locks of their own. New and Start set the other fields, which do not change
-// later. transport.go does the requests.
-
-// Options set up a server; the zero value is AWS's behaviour, what AWS leaves to chance included.
-type Options struct {
-	// Account is the account id in queue URLs and ARNs. Default 000000000000.
-	Account string
-	// Region is the region in ARNs. Default us-east-1.
-	Region string
-	// MaxInFlight is how many messages of one queue may be in flight. Default and AWS's
-	// limit 120,000; lower it to see what happens there.
-	MaxInFlight int
-	// ReportLostLeases answers a ChangeMessageVisibility that comes after the timeout with
-	// MessageNotInflight. AWS answers OK and does nothing, so that nobody notices: switch it
-	// on to find the callers who extend too late.
-	ReportLostLeases bool
-	// StrandCancelled lets a long poll whose caller went away go on until its end, as AWS
-	// does: what it finds is in flight, and nobody has it. Off, it ends with its caller.
-	StrandCancelled bool
-	// RecreateAtOnce allows a queue to be created within 60 seconds of deleting one of the
-	// same name. AWS refuses that with QueueDeletedRecently.
-	RecreateAtOnce bool
-	// StaleHandles is what becomes of receipt handles of earlier receives on standard queues.
-	// Default StaleRandom.
-	StaleHandles StaleHandles
-	// ShortPolls is what a receive that does not wait brings from a standard queue. Default
-	// ShortPollsSampled.
-	ShortPolls ShortPolls
-	// Seed makes what is random play again: stale handles, short polls, the order of a batch's
-	// answers, the rates of faults. Each queue draws for itself, in the order of its calls.
-	// Default 0: the server draws one, which [Server.Seed] tells, and [Start] logs when the test
-	// has failed.
-	Seed uint64
-	// LogSize is how many requests [Server.Requests] remembers. Default 10,000; negative
-	// means none. [Server.Counts] counts all.
-	LogSize int
-	// Faults are those that the server begins with; see [Server.SetFaults].
-	Faults []Fault
-}
+// This file owns the Server: its start and its end, its faults and its log. Tests and cmd/sqsfake
+// call it, from many goroutines. All queues are in its account, under a lock of their own, and so
+// are faults and log. New and Start set the fields, which do not change later. transport.go does
+// the requests.
 
 // Server is an SQS endpoint. It is an [http.Handler], and reachable without a socket through
 // [Server.Client]. Its methods may be called from many goroutines.
@@ -66,24 +28,10 @@ type Server struct {
 	// only [Server.Client] can reach.
 	URL string
 
-	o      Options
-	seed   uint64
-	base   time.Time
-	nonces *rand.Rand
+	a      *account
 	faults hits.Table[Fault]
 	log    requestLog
-	// closing is closed when the server drains: what waits ends.
-	closing chan struct{}
-	stop    func() // the HTTP server's, of Start
-
-	// mu holds all queues: a call is a few microseconds under it, and moving messages
-	// between queues needs no order of locks.
-	mu        sync.Mutex
-	draining  bool
-	queues    map[string]*queue
-	deletions map[string]time.Time
-	sequence  uint64
-	touched   []*queue // got messages from others in this stretch of work
+	stop   func() // the HTTP server's, of Start
 }
 
 // New makes a server without queues; nil means the defaults. It listens nowhere: hand it to
@@ -92,24 +40,19 @@ func New(o *Options) *Server {
 	if o == nil {
 		o = &Options{}
 	}
-	s := &Server{
-		URL: "http://sqsfake.test", o: *o, seed: cmp.Or(o.Seed, rand.Uint64(), 1), base: time.Now(), nonces: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+	a := &account{
+		o: *o, seed: cmp.Or(o.Seed, rand.Uint64(), 1), base: time.Now(), nonces: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 		closing: make(chan struct{}), queues: map[string]*queue{}, deletions: map[string]time.Time{},
 	}
-	if s.o.Account == "" {
-		s.o.Account = "000000000000"
+	a.o.Account = cmp.Or(o.Account, "000000000000")
+	a.o.Region = cmp.Or(o.Region, "us-east-1")
+	if o.MaxInFlight <= 0 {
+		a.o.MaxInFlight = 120_000
 	}
-	if s.o.Region == "" {
-		s.o.Region = "us-east-1"
-	}
-	if s.o.MaxInFlight <= 0 {
-		s.o.MaxInFlight = 120_000
-	}
-	if s.o.LogSize == 0 {
-		s.o.LogSize = 10_000
-	}
-	s.log = requestLog{size: s.o.LogSize, counts: map[string]int{}}
-	s.faults.Rand = s.drawing("")
+	a.o.LogSize = cmp.Or(o.LogSize, 10_000)
+	s := &Server{URL: "http://sqsfake.test", a: a}
+	s.log = requestLog{size: a.o.LogSize, counts: map[string]int{}}
+	s.faults.Rand = drawing(a.seed, "")
 	s.SetFaults(o.Faults...)
 	return s
 }
@@ -133,7 +76,7 @@ func Start(t testing.TB, o *Options) *Server {
 	}()
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("sqsfake: what was random plays again with Options.Seed %d", s.seed)
+			t.Logf("sqsfake: what was random plays again with Options.Seed %d", s.a.seed)
 		}
 		s.Close()
 	})
@@ -148,20 +91,20 @@ func (s *Server) CreateQueue(name string, attributes map[string]string) (queueUR
 		given["FifoQueue"] = "true"
 	}
 	maps.Copy(given, attributes)
-	if wrong := s.create(name, given, nil); wrong != nil {
+	if wrong := s.a.create(name, given, nil); wrong != nil {
 		return "", wrong
 	}
-	return s.URL + "/" + s.o.Account + "/" + name, nil
+	return s.URL + "/" + s.a.o.Account + "/" + name, nil
 }
 
 // Drain answers the receives that wait, with nothing, and lets none wait from now on. All
 // else goes on.
 func (s *Server) Drain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.draining {
-		s.draining = true
-		close(s.closing)
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	if !s.a.draining {
+		s.a.draining = true
+		close(s.a.closing)
 	}
 }
 
@@ -172,16 +115,66 @@ func (s *Server) Close() {
 	if s.stop != nil {
 		s.stop()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, q := range s.queues {
+	s.a.mu.Lock()
+	defer s.a.mu.Unlock()
+	for _, q := range s.a.queues {
 		q.stop()
 	}
 }
 
-func (s *Server) now() int64 { return int64(time.Since(s.base)) }
-
-// timestamp is a time as messages tell it: milliseconds since 1970.
-func (s *Server) timestamp(at int64) string {
-	return strconv.FormatInt(s.base.Add(time.Duration(at)).UnixMilli(), 10)
+// SetFaults replaces the server's faults; without an argument there are none. Counting
+// begins anew. It may be called at any time. A fault with an Action that the API does not
+// have would never be seen: it panics.
+func (s *Server) SetFaults(fs ...Fault) {
+	if err := checkFaults(fs); err != nil {
+		panic(err)
+	}
+	s.faults.Set(fs, (*Fault).when)
 }
+
+func checkFaults(fs []Fault) error {
+	for i, f := range fs {
+		if f.Action != "" && actions[f.Action] == nil {
+			return fmt.Errorf("sqsfake: fault %d: SQS has no action %q", i, f.Action)
+		}
+	}
+	return nil
+}
+
+// pick finds the fault of a call.
+func (s *Server) pick(r *Request) *Fault {
+	f := s.faults.Pick(func(f *Fault) bool {
+		return (f.Action == "" || f.Action == r.Action) && (f.Queue == "" || f.Queue == r.Queue) &&
+			(f.When == nil || f.When(*r))
+	})
+	if f == nil {
+		return &noFault
+	}
+	return f
+}
+
+// Counts tells how many requests came, by action; those that failed count too, and those
+// that still wait. The requests of one message can be told from the difference of two.
+func (s *Server) Counts() map[string]int {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	return maps.Clone(s.log.counts)
+}
+
+// Requests are the last requests that were answered, in the order of the answers: at most
+// [Options.LogSize].
+func (s *Server) Requests() []Request {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	return append([]Request(nil), s.log.kept.items[s.log.kept.head:]...)
+}
+
+// ResetLog forgets the requests and sets the counts to zero.
+func (s *Server) ResetLog() {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
+	s.log.kept, s.log.counts = ring[Request]{}, map[string]int{}
+}
+
+// Seed is [Options.Seed], or the one that was drawn in its place.
+func (s *Server) Seed() uint64 { return s.a.seed }

@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// This file owns a queue's attributes: which there are, their limits and defaults, and the actions
-// that read and set them. create calls change without a lock, because settings never change: a
-// change makes new ones. The actions take the server's lock, which guards which settings a queue
-// has.
+// This file owns a queue's attributes: which there are, their limits and defaults. create calls
+// change without a lock, because settings never change: a change makes new ones. The actions that
+// read and set them are in attributes.go.
 
 // settings are a queue's attributes. A value never changes: setting attributes makes a new one.
 type settings struct {
@@ -23,6 +22,10 @@ type settings struct {
 	redrive                            *redrivePolicy
 	allow                              *allowPolicy
 }
+
+// maxMessageSize is the most that a queue may allow, and the most of a batch's messages
+// together: bodies and attributes.
+const maxMessageSize = 1 << 20
 
 type bounds struct{ least, most int64 }
 
@@ -63,12 +66,6 @@ func loweredBooleans(given map[string]string) map[string]string {
 var texts = []string{"Policy", "RedrivePolicy", "RedriveAllowPolicy", "KmsMasterKeyId"}
 
 var onlyFIFO = []string{"FifoQueue", "ContentBasedDeduplication", "DeduplicationScope", "FifoThroughputLimit"}
-
-// computed are the attributes that can only be asked for.
-var computed = []string{
-	"ApproximateNumberOfMessages", "ApproximateNumberOfMessagesDelayed",
-	"ApproximateNumberOfMessagesNotVisible", "CreatedTimestamp", "LastModifiedTimestamp", "QueueArn",
-}
 
 func defaults(fifo bool) map[string]string {
 	m := map[string]string{
@@ -161,59 +158,4 @@ func read(values map[string]string) (s *settings, err *apiError) {
 		return nil, err
 	}
 	return s, nil
-}
-
-func (c *call) getQueueAttributes() *apiError {
-	q := c.q
-	now := q.lock()
-	defer q.unlock(now)
-	all := map[string]string{
-		"ApproximateNumberOfMessages":           strconv.Itoa(q.counts[ready]),
-		"ApproximateNumberOfMessagesDelayed":    strconv.Itoa(q.counts[delayed]),
-		"ApproximateNumberOfMessagesNotVisible": strconv.Itoa(q.counts[flying]),
-		"CreatedTimestamp":                      strconv.FormatInt(q.created.Unix(), 10),
-		"LastModifiedTimestamp":                 strconv.FormatInt(q.modified.Unix(), 10),
-		"QueueArn":                              q.arn,
-	}
-	maps.Copy(all, q.settings.values)
-	chosen := map[string]string{}
-	for _, name := range c.in.names {
-		switch value, is := all[name]; {
-		case name == "All":
-			chosen = all
-		case is:
-			chosen[name] = value
-		case !isAttribute(name) && !slices.Contains(computed, name):
-			return errAttributeName.withf("Unknown Attribute %s.", name)
-		}
-	}
-	w := &c.out
-	w.open('{')
-	w.dict("Attributes", chosen)
-	w.close('}')
-	return nil
-}
-
-func (c *call) setQueueAttributes() *apiError {
-	q := c.q
-	now := q.lock()
-	defer q.unlock(now)
-	next, err := q.settings.change(c.in.settings, q.fifo)
-	if err != nil {
-		return err
-	}
-	if text, ok := c.in.settings["RedrivePolicy"]; ok {
-		if err := q.s.checkTarget(next.redrive, text, q.arn, q.fifo); err != nil {
-			return err
-		}
-	}
-	if next.dedupPerGroup != q.settings.dedupPerGroup {
-		q.scopeWas, q.scopeFrom = q.dedupPerGroup(now), now+propagation
-	}
-	delay := q.settings.delay
-	q.settings, q.modified = next, time.Now()
-	if q.fifo && next.delay != delay {
-		q.changeDelay(now)
-	}
-	return nil
 }

@@ -48,26 +48,26 @@ func (s *Server) handle(ctx context.Context, r *http.Request, base string, body 
 	}
 	// The header becomes the system attribute where a message has none (LocalStack's recordings of
 	// AWS).
-	c := &call{s: s, ctx: ctx, base: base, trace: r.Header.Get("X-Amzn-Trace-Id"), fault: &noFault}
+	c := &call{a: s.a, ctx: ctx, base: base, trace: r.Header.Get("X-Amzn-Trace-Id"), fault: &noFault}
 	req := Request{Action: name, At: time.Now()}
 	s.log.begin(name)
 	defer s.log.end(&req)
-	err := c.in.parse(body, a, name)
+	err := c.in.parse(body, &a.signature, name)
 	queueName := c.in.queueName
 	if err == nil && c.in.given.has(pQueueURL) {
-		queueName, err = s.nameFromURL(c.in.queueURL)
+		queueName, err = s.a.nameFromURL(c.in.queueURL)
 	}
 	req.Queue, req.Entries = queueName, c.countEntries(a)
 	f := s.pick(&req)
 	c.fault, req.Faulty = f, f != &noFault
-	if !hits.Pause(ctx, f.Delay, s.closing) {
+	if !hits.Pause(ctx, f.Delay, s.a.closing) {
 		req.Code = noAnswer
 		return reply{outcome: silent}
 	}
 	if !f.whole() || f.Applied {
 		err = c.run(a, queueName, err)
 		req.Messages = c.brought
-		if !hits.Pause(ctx, f.ReplyDelay, s.closing) {
+		if !hits.Pause(ctx, f.ReplyDelay, s.a.closing) {
 			req.Code = noAnswer
 			return reply{outcome: silent}
 		}
@@ -192,7 +192,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (s *Server) wait(ctx context.Context) {
 	select {
 	case <-ctx.Done():
-	case <-s.closing:
+	case <-s.a.closing:
 	}
 }
 

@@ -34,7 +34,7 @@ func (q *queue) changeVisibility(e *entry, now int64) *apiError {
 	if !current && q.fifo {
 		return lostReceipt(e.receipt, handleExpired)
 	}
-	report := q.s.o.ReportLostLeases
+	report := q.a.o.ReportLostLeases
 	if m.state != flying || !current && (report || !q.staleWorks(e)) {
 		if report {
 			return errNotInflight.withf("The message is no longer in flight for this receipt handle.")
@@ -95,4 +95,16 @@ func (c *call) deleteMessageBatch() *apiError {
 	defer c.q.unlock(now)
 	c.eachEntry(func(e *entry) *apiError { return c.q.remove(e).inBatch() })
 	return nil
+}
+
+// staleWorks decides over one use of a receipt handle of an earlier receive, on a standard queue.
+func (q *queue) staleWorks(e *entry) bool {
+	switch {
+	case e.spoiled:
+		return false
+	case q.a.o.StaleHandles == StaleRandom:
+		return q.rnd.IntN(2) == 0
+	default:
+		return q.a.o.StaleHandles == StaleWork
+	}
 }

@@ -1,4 +1,5 @@
-// Package snippets holds the functions that the README shows, so that they are compiled and run.
+// Package snippets holds the functions that the README and the pages under docs show, so that they
+// are compiled and run.
 package snippets
 
 import (

@@ -19,7 +19,6 @@ import (
 const (
 	maxAckIDs      = 1000
 	maxAckIDsBytes = 512 << 10
-	maxDeadline    = 600 // seconds
 )
 
 // Acknowledge ends messages.
@@ -176,4 +175,22 @@ func (q *subscription) modify(a ackID, seconds int32, now int64) string {
 	}
 	q.s.deadline.Fix(&m.place, now+int64(seconds)*int64(time.Second))
 	return ""
+}
+
+// staleWorks decides over one use of an ack id of an earlier delivery.
+func (q *subscription) staleWorks() bool {
+	if q.s.o.StaleAckIDs == StaleRandom {
+		return q.s.rnd.IntN(2) == 0
+	}
+	return q.s.o.StaleAckIDs == StaleWork
+}
+
+// find is the message of an ack id; nil when it has left the subscription. current says whether the
+// id is of its last delivery. One that is retained has no more to lose by an ack.
+func (q *subscription) find(a ackID) (m *message, current bool) {
+	if a.nonce != q.nonce {
+		return nil, false
+	}
+	m = q.messages[a.num]
+	return m, m != nil && m.serial == a.serial
 }

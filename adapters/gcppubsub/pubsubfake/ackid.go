@@ -46,13 +46,3 @@ func readAckID(id string) (a ackID, ok bool) {
 	a.serial = binary.BigEndian.Uint32(b[16:])
 	return a, true
 }
-
-// find is the message of an ack id; nil when it has left the subscription. current says whether the
-// id is of its last delivery. One that is retained has no more to lose by an ack.
-func (q *subscription) find(a ackID) (m *message, current bool) {
-	if a.nonce != q.nonce {
-		return nil, false
-	}
-	m = q.messages[a.num]
-	return m, m != nil && m.serial == a.serial
-}

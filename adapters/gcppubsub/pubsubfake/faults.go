@@ -1,7 +1,6 @@
 package pubsubfake
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -9,11 +8,6 @@ import (
 
 	"github.com/onceq/onceq/internal/hits"
 )
-
-// This file owns the faults: which are in force, and which one hits a call. Tests and control.go
-// call SetFaults, and call (server.go) picks for each call, in the goroutine of that call.
-// hits.Table keeps them under a lock of its own; the server's lock is not held.
-// What a fault does is up to call and to the methods.
 
 // Fault makes calls go wrong. The first part says which calls, the second what happens to
 // them; the parts of the second combine. The zero Fault hits every call and does nothing.
@@ -88,35 +82,4 @@ var noFault Fault
 // when is what hits.Table decides by.
 func (f *Fault) when() hits.When {
 	return hits.When{Skip: f.Skip, Count: f.Count, Rate: f.Rate, For: f.For}
-}
-
-// SetFaults replaces the server's faults; without an argument there are none. Counting
-// begins anew. It may be called at any time. A fault with a Method that the API does not
-// have would never be seen: it panics.
-func (s *Server) SetFaults(fs ...Fault) {
-	if err := checkFaults(fs); err != nil {
-		panic(err)
-	}
-	s.faults.Set(fs, (*Fault).when)
-}
-
-func checkFaults(fs []Fault) error {
-	for i, f := range fs {
-		if f.Method != "" && !methods[f.Method] {
-			return fmt.Errorf("pubsubfake: fault %d: Pub/Sub has no method %q", i, f.Method)
-		}
-	}
-	return nil
-}
-
-// pick finds the fault of a call.
-func (s *Server) pick(r *Request) *Fault {
-	f := s.faults.Pick(func(f *Fault) bool {
-		return (f.Method == "" || f.Method == r.Method) && (f.Resource == "" || f.Resource == r.Resource) &&
-			(f.When == nil || f.When(*r))
-	})
-	if f == nil {
-		return &noFault
-	}
-	return f
 }

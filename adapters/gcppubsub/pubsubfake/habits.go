@@ -38,11 +38,3 @@ func (h *StaleAckIDs) UnmarshalText(text []byte) error {
 	*h = StaleAckIDs(i)
 	return nil
 }
-
-// staleWorks decides over one use of an ack id of an earlier delivery.
-func (q *subscription) staleWorks() bool {
-	if q.s.o.StaleAckIDs == StaleRandom {
-		return q.s.rnd.IntN(2) == 0
-	}
-	return q.s.o.StaleAckIDs == StaleWork
-}

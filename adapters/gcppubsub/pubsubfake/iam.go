@@ -10,13 +10,6 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// policy is what somebody set as the policy of a topic or a subscription. It is told, and enforced
-// nowhere.
-type policy struct {
-	pb      *iampb.Policy
-	version int
-}
-
 // resource finds what a policy is about.
 func (s *Server) resource(name string) error {
 	if s.topics[name] == nil && s.subs[name] == nil {

@@ -4,34 +4,11 @@ import (
 	"maps"
 	"sync"
 	"time"
-
-	"google.golang.org/grpc/codes"
 )
 
 // This file owns what the server tells of its past and present: calls, deliveries and states. call
-// (server.go) writes each call, deliver (pull.go) each delivery, and tests ask, from many
+// (server.go) writes each call, deliver (take.go) each delivery, and tests ask, from many
 // goroutines. log.mu guards the calls; the tallies and states belong to the server's lock.
-
-// Request is one call as the server saw it.
-type Request struct {
-	// Method is the API's name, such as "ModifyAckDeadline".
-	Method string
-	// Resource is the full name of the topic or subscription, or of what else the call is about.
-	Resource string
-	// At is when it came, Took how long the answer took; a pull's wait is part of it.
-	At   time.Time
-	Took time.Duration
-	// Entries is the number of messages of a publish, or of ack ids.
-	Entries int
-	// Seconds is the new ack deadline of a ModifyAckDeadline.
-	Seconds int32
-	// Messages is how many messages a pull brought. Those of a streaming pull are not counted.
-	Messages int
-	// Code is the answer's.
-	Code codes.Code
-	// Faulty tells that a Fault was at work.
-	Faulty bool
-}
 
 // requestLog keeps the last calls and counts all.
 type requestLog struct {
@@ -84,32 +61,6 @@ func (s *Server) ResetLog() {
 	s.log.mu.Lock()
 	defer s.log.mu.Unlock()
 	s.log.kept, s.log.next, s.log.counts = nil, 0, map[string]int{}
-}
-
-// tally counts the deliveries of the last messages of a subscription.
-type tally struct {
-	counts map[string]int
-	ids    []string // a ring once it is full, in the order of first deliveries
-	next   int
-}
-
-func (t *tally) add(id string, size int) {
-	if size <= 0 {
-		return
-	}
-	if t.counts == nil {
-		t.counts = map[string]int{}
-	}
-	t.counts[id]++
-	switch {
-	case t.counts[id] > 1:
-	case len(t.ids) < size:
-		t.ids = append(t.ids, id)
-	default:
-		delete(t.counts, t.ids[t.next])
-		t.ids[t.next] = id
-		t.next = (t.next + 1) % size
-	}
 }
 
 // Deliveries tells how often a subscription delivered its messages, by message id: of the last

@@ -1,11 +1,5 @@
 package pubsubfake
 
-import (
-	"google.golang.org/protobuf/proto"
-
-	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
-)
-
 // state is what may happen to a message next.
 type state uint8
 
@@ -18,11 +12,11 @@ const (
 	retained              // it is acked, and kept for a Seek
 )
 
-// content is a message as it was published. All subscriptions share it, and nobody changes it.
-type content struct {
-	pb   *pubsubpb.PubsubMessage
-	size int
-	at   int64 // when it was published
+// consumer is a streaming pull, as far as messages know it.
+type consumer interface {
+	hand(m *message)
+	release(m *message)
+	finish(err error)
 }
 
 // message is one message of one subscription.
@@ -38,7 +32,7 @@ type message struct {
 	attempts, failures int32
 	place              int32 // in the server's heap
 	lane               *lane
-	stream             *stream  // that has it, while it is held
+	stream             consumer // that has it, while it is held
 	prev, next         *message // in the list of ready ones, or in its lane
 	earlier, later     *message // in the list of all
 }
@@ -95,36 +89,4 @@ func (l *ages) remove(m *message) {
 		m.later.earlier = m.earlier
 	}
 	m.earlier, m.later = nil, nil
-}
-
-// delivery is one delivery of a message, before it is given to somebody.
-type delivery struct {
-	*content
-	ackID   string
-	attempt int32
-}
-
-// pulled is what a pull brings.
-type pulled struct{ messages []delivery }
-
-// shared makes the answer of messages that belong to the server: what goes over a wire needs no
-// copy.
-func (p *pulled) shared() []*pubsubpb.ReceivedMessage {
-	out := make([]*pubsubpb.ReceivedMessage, len(p.messages))
-	backing := make([]pubsubpb.ReceivedMessage, len(p.messages))
-	for i := range p.messages {
-		d := &p.messages[i]
-		out[i] = &backing[i]
-		out[i].AckId, out[i].Message, out[i].DeliveryAttempt = d.ackID, d.pb, d.attempt
-	}
-	return out
-}
-
-// copied makes the answer of messages that their receiver may change.
-func (p *pulled) copied() []*pubsubpb.ReceivedMessage {
-	out := p.shared()
-	for _, m := range out {
-		m.Message = proto.CloneOf(m.Message)
-	}
-	return out
 }

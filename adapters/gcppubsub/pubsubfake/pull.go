@@ -9,10 +9,9 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 )
 
-// This file owns pulls: which messages one takes, how it waits, and how it is answered. Pull runs
-// in the goroutine of its caller, and unlock (server.go) calls serve after each stretch of work
-// that made messages ready. The server's lock guards the waiters, and is not held during a wait:
-// answer closes a channel, and abandon ends the wait under the lock.
+// This file owns Pull: what one may ask for, how it waits, and how it is answered. It runs in the
+// goroutine of its caller. take.go has which messages it takes, under the server's lock, which is
+// not held during a wait: abandon ends one under the lock.
 
 const (
 	maxPull      = 1000
@@ -20,86 +19,6 @@ const (
 	// longestPull is when a pull that nobody bounds is answered with nothing.
 	longestPull = 90 * time.Second
 )
-
-// wish is what a pull asks for.
-type wish struct {
-	max int
-	// bytes bounds what it brings, but one message fits always.
-	bytes int
-	hold  time.Duration
-	// repeat leaves what is taken ready: the next pull gets it too.
-	repeat bool
-	stream *stream
-}
-
-// next is the ready message that comes next: the oldest one without a key, or the first one of the
-// key that waits longest.
-func (q *subscription) next() *message {
-	m, l := q.ready.first, q.open.first
-	if l == nil || m != nil && m.num < l.first.num {
-		return m
-	}
-	return l.first
-}
-
-// take delivers what is ready, up to w.max messages.
-func (q *subscription) take(w *wish, now int64) (got []delivery) {
-	q.age(now)
-	bytes := 0
-	var again []*message
-	give := func(m *message) bool {
-		if len(got) == w.max || len(got) > 0 && bytes+m.size > w.bytes {
-			return false
-		}
-		bytes += m.size
-		got = append(got, q.deliver(m, w, now))
-		if w.repeat {
-			again = append(again, m)
-		}
-		return true
-	}
-	for m := q.next(); m != nil; m = q.next() {
-		l := m.lane
-		if l == nil {
-			if !give(m) {
-				break
-			}
-			continue
-		}
-		before := len(got)
-		for ; m != nil && m.state == ready && give(m); m = m.next {
-		}
-		if len(got) == before {
-			break
-		}
-		l.failed = noneFailed
-		l.update()
-	}
-	for _, m := range again {
-		q.leave(m)
-		q.show(m)
-	}
-	return got
-}
-
-func (q *subscription) deliver(m *message, w *wish, now int64) delivery {
-	m.serial++
-	d := delivery{content: m.content, ackID: newAckID(q.nonce, m.num, m.serial)}
-	if q.set.deadLetter != "" {
-		m.attempts++
-		d.attempt = m.attempts
-	}
-	q.hold(m, held, now+int64(w.hold))
-	if m.lane != nil {
-		m.lane.out++
-	}
-	if w.stream != nil {
-		m.stream = w.stream
-		w.stream.take(m)
-	}
-	q.delivered.add(m.pb.MessageId, q.s.o.LogSize)
-	return d
-}
 
 // Pull brings messages, and waits for one when there is none: until a little before the deadline of
 // ctx, a tenth of what is left or a second, and 90 seconds at most. Then it answers with nothing.
@@ -194,80 +113,4 @@ func (s *Server) strand(q *subscription, w *waiter, timer *time.Timer) bool {
 		q.abandon(w)
 	})
 	return true
-}
-
-// abandon ends a wait. An answer that came in the same moment stays in w.
-func (q *subscription) abandon(w *waiter) {
-	q.s.mu.Lock()
-	defer q.s.mu.Unlock()
-	if w.listed {
-		q.waiters.remove(w)
-		q.s.waiting--
-	}
-}
-
-// waiter is a pull that waits for messages.
-type waiter struct {
-	wish
-	answered   chan struct{} // closed when got or err is there
-	got        []delivery
-	err        error
-	listed     bool
-	prev, next *waiter
-}
-
-// waiters are those of a subscription; the one that waits longest is served first.
-type waiters struct{ first, last *waiter }
-
-func (ws *waiters) push(w *waiter) {
-	w.prev, w.next, w.listed = ws.last, nil, true
-	if ws.last == nil {
-		ws.first = w
-	} else {
-		ws.last.next = w
-	}
-	ws.last = w
-}
-
-func (ws *waiters) remove(w *waiter) {
-	if w.prev == nil {
-		ws.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		ws.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.prev, w.next, w.listed = nil, nil, false
-}
-
-// answer ends w's wait.
-func (q *subscription) answer(w *waiter, got []delivery, err error) {
-	q.waiters.remove(w)
-	q.s.waiting--
-	w.got, w.err = got, err
-	close(w.answered)
-}
-
-// serve gives the waiting pulls what there is.
-func (q *subscription) serve(now int64) {
-	for w := q.waiters.first; w != nil && q.next() != nil; w = q.waiters.first {
-		got := q.take(&w.wish, now)
-		if len(got) == 0 {
-			return
-		}
-		q.answer(w, got, nil)
-	}
-}
-
-// refuse ends all waits with an error.
-func (q *subscription) refuse(err error) {
-	for w := q.waiters.first; w != nil; w = q.waiters.first {
-		q.answer(w, nil, err)
-	}
-	for st := range q.streams {
-		st.end(err)
-	}
 }

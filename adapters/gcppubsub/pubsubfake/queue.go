@@ -7,12 +7,12 @@ import (
 )
 
 // This file owns the state of one subscription: each message is in one of its lists, by what may
-// happen to it next. The methods call it, and expire (server.go) for each hold that ends, always
-// under the server's lock, which lock takes. lane.go has the order of keys, pull.go those who wait.
+// happen to it next. The methods call it, and expire (service.go) for each hold that ends, always
+// under the server's lock, which lock takes. lane.go has the order of keys, take.go those who wait.
 
 // subscription is one subscription. Everything in it belongs to the server's lock.
 type subscription struct {
-	s    *Server
+	s    *service
 	name string
 	// nonce is in every ack id, so that one of a deleted subscription of the same name is not
 	// taken for ours.
@@ -30,7 +30,7 @@ type subscription struct {
 	// discardUntil: what is published before is acked at once, because somebody sought the future.
 	discardUntil int64
 	waiters      waiters
-	streams      map[*stream]struct{}
+	streams      map[consumer]struct{}
 	woken        bool // it is in the server's list
 	delivered    tally
 }
@@ -214,7 +214,7 @@ func (q *subscription) deadLetter(m *message) bool {
 	if t == nil {
 		return false
 	}
-	t.publish(q.letter(m), q.s.now())
+	t.publish(letter(m.pb, q.name, m.attempts), q.s.now())
 	q.drop(m)
 	return true
 }

@@ -3,84 +3,44 @@ package pubsubfake
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/onceq/onceq/internal/heap"
 	"github.com/onceq/onceq/internal/hits"
 )
 
-// This file owns the Server: its options, its beginning and its end, and the way of each call
-// through log and faults. Tests and cmd/pubsubfake call it, from many goroutines. s.mu guards all
-// topics and subscriptions with their messages, and what is declared below it. faults and log have
-// locks of their own. New sets the other fields, which do not change later. wire.go serves gRPC.
-
-// Options set up a server; the zero value is the service's behaviour, what it leaves to chance
-// included.
-type Options struct {
-	// StrandCancelled lets a Pull whose caller went away go on until its end, as the service may:
-	// what it finds is held, and nobody has it until the ack deadline. Off, it ends with its
-	// caller.
-	StrandCancelled bool
-	// StaleAckIDs is what becomes of the ack ids of earlier deliveries while a later one is held,
-	// on subscriptions without exactly-once delivery. Default StaleRandom.
-	StaleAckIDs StaleAckIDs
-	// Seed makes what is random play again: stale ack ids, and the rates of faults, for calls in
-	// the same order. Default 0: the server draws one, which [Server.Seed] tells.
-	Seed uint64
-	// LogSize is how many calls [Server.Requests] remembers, and of how many messages of a
-	// subscription [Server.Deliveries] tells. Default 10,000; negative means none. [Server.Counts]
-	// counts all.
-	LogSize int
-	// Faults are those that the server begins with; see [Server.SetFaults].
-	Faults []Fault
-}
+// This file owns the Server: its beginning and its end, and the way of each call through log and
+// faults. Tests and cmd/pubsubfake call it, from many goroutines. The service's lock guards all
+// topics and subscriptions with their messages; faults and log have locks of their own. New sets
+// the fields, which do not change later. wire.go serves gRPC.
 
 // Server is a Pub/Sub service in memory. It implements pubsubpb's PublisherServer and
 // SubscriberServer, so that its methods can be called as they are, without a network. They may be
 // called from many goroutines.
 type Server struct {
-	o      Options
+	*service
 	seed   uint64
-	base   time.Time
 	faults hits.Table[Fault]
 	log    requestLog
-	// closing is closed when the server drains: what waits ends.
-	closing chan struct{}
-	running sync.WaitGroup // goroutines of abandoned pulls
-	wire    wire
-
-	// mu holds all topics and subscriptions: a call is a few microseconds under it, and moving
-	// messages to a dead-letter topic needs no order of locks.
-	mu       sync.Mutex
-	draining bool
-	rnd      *rand.Rand
-	topics   map[string]*topic
-	subs     map[string]*subscription
-	policies map[string]*policy
-	ids      uint64              // the message id given last
-	nonces   uint64              // the subscription's number given last
-	deadline heap.Heap[*message] // held and delayed messages of all subscriptions, by when that ends
-	woken    []*subscription     // got ready messages while somebody waits, in this stretch of work
-	waiting  int                 // pulls that wait, and streams
-	alarm    alarm
+	wire   wire
 }
 
 // New makes a server without topics. It listens nowhere: call its methods, or see
 // [Server.Serve] for gRPC. It needs no goroutine; Close stops its timer.
 func New(o Options) *Server {
 	s := &Server{
-		o: o, seed: cmp.Or(o.Seed, rand.Uint64(), 1), base: time.Now(), closing: make(chan struct{}),
-		topics: map[string]*topic{}, subs: map[string]*subscription{}, policies: map[string]*policy{},
+		service: &service{
+			o: o, base: time.Now(), closing: make(chan struct{}),
+			ids:    10_000_000_000_000_000, // message ids of the service are long numbers, too
+			topics: map[string]*topic{}, subs: map[string]*subscription{}, policies: map[string]*policy{},
+		},
+		seed: cmp.Or(o.Seed, rand.Uint64(), 1),
 	}
-	if s.o.LogSize == 0 {
-		s.o.LogSize = 10_000
-	}
-	s.ids = 10_000_000_000_000_000 // message ids of the service are long numbers, too
+	s.o.LogSize = cmp.Or(o.LogSize, 10_000)
 	s.rnd = rand.New(rand.NewPCG(s.seed, 1))
 	s.faults.Rand = rand.New(rand.NewPCG(s.seed, 2))
 	s.log = requestLog{size: s.o.LogSize, counts: map[string]int{}}
@@ -111,87 +71,6 @@ func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.alarm.stop()
-}
-
-func (s *Server) now() int64 { return int64(time.Since(s.base)) }
-
-func (s *Server) time(at int64) time.Time { return s.base.Add(time.Duration(at)) }
-
-// lock takes the server's lock and brings what is due up to date.
-func (s *Server) lock() (now int64) {
-	s.mu.Lock()
-	now = s.now()
-	s.expire(now)
-	return now
-}
-
-// unlock gives the pulls that wait what has become ready, and lets go of the lock.
-func (s *Server) unlock(now int64) {
-	for len(s.woken) > 0 {
-		woken := s.woken
-		s.woken = nil
-		for _, q := range woken {
-			q.woken = false
-			q.serve(now)
-		}
-	}
-	s.setAlarm(now)
-	s.mu.Unlock()
-}
-
-// expire ends the holds and delays that are over.
-func (s *Server) expire(now int64) {
-	for s.deadline.Len() > 0 && s.deadline.First().Key <= now {
-		at, m := s.deadline.First().Key, s.deadline.First().Item
-		s.deadline.Remove(&m.place)
-		if m.state == held {
-			m.q.fail(m, at)
-		} else {
-			m.q.show(m)
-		}
-	}
-}
-
-// alarm is the server's timer: it rings when a hold or a delay ends while a pull waits. Nobody
-// else needs it, every call looks for itself.
-type alarm struct {
-	timer *time.Timer
-	due   int64
-	set   bool
-}
-
-func (a *alarm) stop() {
-	if a.set {
-		a.timer.Stop()
-		a.set = false
-	}
-}
-
-// setAlarm keeps the alarm at the earliest end of a hold. One that rings too early only sets
-// itself anew: cheaper than moving it with every ack.
-func (s *Server) setAlarm(now int64) {
-	a := &s.alarm
-	if s.deadline.Len() == 0 || s.waiting == 0 || s.draining {
-		a.stop()
-		return
-	}
-	due := s.deadline.First().Key
-	if a.set && a.due <= due {
-		return
-	}
-	a.stop()
-	a.set, a.due = true, due
-	if a.timer == nil {
-		a.timer = time.AfterFunc(time.Duration(due-now), s.ring)
-		return
-	}
-	a.timer.Reset(time.Duration(due - now))
-}
-
-func (s *Server) ring() {
-	now := s.lock()
-	s.alarm.set = false
-	s.unlock(now)
 }
 
 // call takes one call through the log and the faults.
@@ -235,4 +114,35 @@ func (s *Server) failure(ctx context.Context, f *Fault) error {
 		}
 	}
 	return status.Error(f.Code, cmp.Or(f.Message, texts[f.Code], f.Code.String()))
+}
+
+// SetFaults replaces the server's faults; without an argument there are none. Counting
+// begins anew. It may be called at any time. A fault with a Method that the API does not
+// have would never be seen: it panics.
+func (s *Server) SetFaults(fs ...Fault) {
+	if err := checkFaults(fs); err != nil {
+		panic(err)
+	}
+	s.faults.Set(fs, (*Fault).when)
+}
+
+func checkFaults(fs []Fault) error {
+	for i, f := range fs {
+		if f.Method != "" && !methods[f.Method] {
+			return fmt.Errorf("pubsubfake: fault %d: Pub/Sub has no method %q", i, f.Method)
+		}
+	}
+	return nil
+}
+
+// pick finds the fault of a call.
+func (s *Server) pick(r *Request) *Fault {
+	f := s.faults.Pick(func(f *Fault) bool {
+		return (f.Method == "" || f.Method == r.Method) && (f.Resource == "" || f.Resource == r.Resource) &&
+			(f.When == nil || f.When(*r))
+	})
+	if f == nil {
+		return &noFault
+	}
+	return f
 }

@@ -15,6 +15,7 @@ import (
 const (
 	day              = 24 * time.Hour
 	minDeadline      = 10 // seconds
+	maxDeadline      = 600
 	defaultRetention = 7 * day
 	minRetention     = 10 * time.Minute
 	maxRetention     = 31 * day

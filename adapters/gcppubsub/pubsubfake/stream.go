@@ -32,7 +32,7 @@ type stream struct {
 	out, outBytes int
 }
 
-func (st *stream) take(m *message) {
+func (st *stream) hand(m *message) {
 	st.out++
 	st.outBytes += m.size
 }
@@ -47,8 +47,8 @@ func (st *stream) release(m *message) {
 	}
 }
 
-// end ends the stream; the first error counts.
-func (st *stream) end(err error) {
+// finish ends the stream; the first error counts.
+func (st *stream) finish(err error) {
 	select {
 	case st.ended <- err:
 	default:
@@ -148,7 +148,7 @@ func (s *Server) listen(st *stream, g pubsubpb.Subscriber_StreamingPullServer) {
 	for {
 		in, err := g.Recv()
 		if err != nil {
-			st.end(nil) // the client is done, or gone
+			st.finish(nil) // the client is done, or gone
 			return
 		}
 		if err = checkFollowing(in); err == nil {
@@ -161,7 +161,7 @@ func (s *Server) listen(st *stream, g pubsubpb.Subscriber_StreamingPullServer) {
 			}
 		}
 		if err != nil {
-			st.end(err)
+			st.finish(err)
 			return
 		}
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"maps"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
 
@@ -14,31 +12,6 @@ import (
 
 // This file owns the life of subscriptions, as the API's methods tell and change it, under the
 // server's lock. settings.go reads and checks what they are set to, queue.go keeps their messages.
-
-// subscription finds one.
-func (s *Server) subscription(name string) (*subscription, error) {
-	if err := checkName("subscription", name, "subscriptions"); err != nil {
-		return nil, err
-	}
-	q := s.subs[name]
-	if q == nil {
-		return nil, notFound(name)
-	}
-	return q, nil
-}
-
-// pullable finds one that can be pulled from.
-func (s *Server) pullable(name string) (*subscription, error) {
-	q, err := s.subscription(name)
-	if err == nil && q.pb.Detached {
-		return nil, detached(name)
-	}
-	return q, err
-}
-
-func detached(name string) error {
-	return status.Errorf(codes.FailedPrecondition, "Subscription is detached from its topic (resource=%s).", name)
-}
 
 // CreateSubscription makes a subscription. It gets what is published from now on.
 func (s *Server) CreateSubscription(ctx context.Context, in *pubsubpb.Subscription) (*pubsubpb.Subscription, error) {
@@ -65,8 +38,8 @@ func (s *Server) CreateSubscription(ctx context.Context, in *pubsubpb.Subscripti
 		}
 		s.nonces++
 		q := &subscription{
-			s: s, name: pb.Name, nonce: s.nonces, pb: pb, set: set, topic: t,
-			messages: map[uint64]*message{}, lanes: map[string]*lane{}, streams: map[*stream]struct{}{},
+			s: s.service, name: pb.Name, nonce: s.nonces, pb: pb, set: set, topic: t,
+			messages: map[uint64]*message{}, lanes: map[string]*lane{}, streams: map[consumer]struct{}{},
 		}
 		pb.State = pubsubpb.Subscription_ACTIVE
 		t.subs = append(t.subs, q)

@@ -3,20 +3,19 @@ package pubsubfake
 import (
 	"context"
 	"maps"
-	"slices"
 	"strconv"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 )
 
-// This file owns topics: their life, and what is published to them. Publishers and Google's admin
-// client call it; dead letters are published through it as well. The server's lock guards all.
+// This file owns the life of topics, as the API's methods tell and change it, and what may be
+// published to them. Publishers and Google's admin client call it. The server's lock guards all.
+// topicstate.go gives the subscriptions what is published.
 
 // deletedTopic is what a subscription tells as its topic when that was deleted.
 const deletedTopic = "_deleted-topic_"
@@ -29,37 +28,6 @@ const (
 	maxValueBytes   = 1024
 	maxOrderingKey  = 1024
 )
-
-// topic is a topic with the subscriptions that are attached to it.
-type topic struct {
-	s    *Server
-	pb   *pubsubpb.Topic
-	subs []*subscription // in the order of their creation
-}
-
-// topic finds one.
-func (s *Server) topic(name string) (*topic, error) {
-	if err := checkName("topic", name, "topics"); err != nil {
-		return nil, err
-	}
-	t := s.topics[name]
-	if t == nil {
-		return nil, notFound(name)
-	}
-	return t, nil
-}
-
-// publish gives each subscription the messages, which get ids and a time.
-func (t *topic) publish(m *pubsubpb.PubsubMessage, now int64) (id string) {
-	t.s.ids++
-	m.MessageId = strconv.FormatUint(t.s.ids, 10)
-	m.PublishTime = timestamppb.New(t.s.time(now))
-	c := &content{pb: m, size: proto.Size(m), at: now}
-	for _, q := range t.subs {
-		q.add(c)
-	}
-	return m.MessageId
-}
 
 // Publish publishes messages. Each subscription that is there at this time gets them; without one
 // they are lost.
@@ -147,7 +115,7 @@ func (s *Server) CreateTopic(ctx context.Context, in *pubsubpb.Topic) (*pubsubpb
 		if s.topics[in.GetName()] != nil {
 			return nil, exists(in.GetName())
 		}
-		t := &topic{s: s, pb: proto.CloneOf(in)}
+		t := &topic{s: s.service, pb: proto.CloneOf(in)}
 		t.pb.State = pubsubpb.Topic_ACTIVE
 		s.topics[in.GetName()] = t
 		return proto.CloneOf(t.pb), nil
@@ -261,12 +229,4 @@ func (s *Server) DetachSubscription(ctx context.Context, in *pubsubpb.DetachSubs
 		q.refuse(detached(q.name))
 		return &pubsubpb.DetachSubscriptionResponse{}, nil
 	})
-}
-
-// detach takes q from its topic.
-func (q *subscription) detach() {
-	if t := q.topic; t != nil {
-		t.subs = slices.DeleteFunc(t.subs, func(o *subscription) bool { return o == q })
-		q.topic = nil
-	}
 }

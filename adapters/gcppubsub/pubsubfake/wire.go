@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"sync"
 	"testing"
 
 	"cloud.google.com/go/iam/apiv1/iampb"
@@ -16,13 +15,6 @@ import (
 // This file owns gRPC: the server listens for other processes and for clients that want a
 // connection. cmd/pubsubfake and Start call Serve, each in a goroutine of its own; wire.mu guards
 // the listeners' servers.
-
-// wire is what serves gRPC.
-type wire struct {
-	mu      sync.Mutex
-	stopped bool
-	servers map[*grpc.Server]struct{}
-}
 
 // maxRequest is more than any request that the service takes, so that larger ones get its error.
 const maxRequest = 64 << 20
@@ -60,39 +52,6 @@ func (s *Server) Serve(l net.Listener) error {
 		return err
 	}
 	return nil
-}
-
-func (w *wire) add(g *grpc.Server) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.stopped {
-		return false
-	}
-	if w.servers == nil {
-		w.servers = map[*grpc.Server]struct{}{}
-	}
-	w.servers[g] = struct{}{}
-	return true
-}
-
-func (w *wire) remove(g *grpc.Server) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.servers, g)
-}
-
-// stop ends all, and returns when their goroutines have ended.
-func (w *wire) stop() {
-	w.mu.Lock()
-	w.stopped = true
-	var all []*grpc.Server
-	for g := range w.servers {
-		all = append(all, g)
-	}
-	w.mu.Unlock()
-	for _, g := range all {
-		g.Stop()
-	}
 }
 
 // Start makes a server and serves gRPC on a port of the loopback interface, until the test ends.
