@@ -40,6 +40,7 @@ var classes = []class{
 	{"ClassNoKey", "", "classNoKey"},
 	{"ClassPanic", "Panicked", ""},
 	{"ClassPermanent", "Final", ""},
+	{"ClassPostponed", "Postponed", ""},
 	{"ClassResult", "Result", ""},
 	{"ClassTimeout", "TimedOut", ""},
 	{"ClassTooEarly", "", "ClassTooEarly"},

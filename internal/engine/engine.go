@@ -83,7 +83,7 @@ type Engine[J any] struct {
 	claims  *batch.Queue[*Run[J]]
 	settles *batch.Queue[*Run[J]]
 	joins   *batch.Queue[*Run[J]]
-	saves   *batch.Queue[*save[J]]
+	saves   *batch.Queue[*Run[J]]
 	letters *batch.Queue[*Run[J]]
 	holds   *batch.Queue[*Run[J]] // of deliveries, to be extended
 

@@ -3,8 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
-	"sync"
-	"sync/atomic"
+	"slices"
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
@@ -19,28 +18,6 @@ import (
 // follow each other, where the handler has goroutines of its own. It guards saved, and is held
 // while the handler waits for the store.
 
-// saved is what a run's job has saved.
-type saved struct {
-	mu   sync.Mutex
-	form *steps.Form
-	no   int    // of the last save, stored or not
-	last string // the step that was saved last
-	// unsure says that nobody knows whether the form is stored.
-	unsure bool
-	// given has the names under which this run has had a value.
-	given map[string]bool
-}
-
-// save is one on its way to the store.
-type save[J any] struct {
-	r     *Run[J]
-	state []byte
-	no    int
-	tries int
-	gone  atomic.Bool // nobody waits for it any more
-	done  chan error  // takes one answer
-}
-
 // saved makes room for what is saved. The handler may have goroutines of its own.
 func (r *Run[J]) saved() *saved {
 	r.mu.Lock()
@@ -52,8 +29,8 @@ func (r *Run[J]) saved() *saved {
 	return m.saved
 }
 
-// saves is what the run's job has saved so far, with its lock held. Its error says that it cannot be
-// read.
+// saves is what the run's job has saved so far, with its lock held. Its error says that it cannot
+// be read.
 func (r *Run[J]) saves() (*saved, error) {
 	s := r.saved()
 	s.mu.Lock()
@@ -90,7 +67,7 @@ func (r *Run[J]) Step(ctx context.Context, name string) (f Found, err error) {
 	}
 	defer have.mu.Unlock()
 	if have.unsure {
-		if err := r.put(ctx, have, have.form); err != nil {
+		if err := r.keepForm(ctx, have, have.form); err != nil {
 			return Found{}, err
 		}
 	}
@@ -138,9 +115,9 @@ func (r *Run[J]) IsLastTry() bool {
 // Drains reports whether the run's flow has stopped.
 func (r *Run[J]) Drains() bool { return r.f.isStopped() }
 
-// Save stores a step under the run's claim, and returns when it is stored. It repeats the call until
-// its answer is known, or ctx or the handler's context has ended. Then the step may be stored or
-// not. The error is [verdict.ErrTaken] where the claim is another's, and wraps
+// Save stores a step under the run's claim, and returns when it is stored. It repeats the call
+// until its answer is known, or ctx or the handler's context has ended. Then the step may be stored
+// or not. The error is [verdict.ErrTaken] where the claim is another's, and wraps
 // [dedupe.ErrResultSize] where the store does not take as much.
 func (r *Run[J]) Save(ctx context.Context, name string, step steps.Step) error {
 	have, err := r.saves()
@@ -153,7 +130,7 @@ func (r *Run[J]) Save(ctx context.Context, name string, step steps.Step) error {
 	if err != nil {
 		return err
 	}
-	err = r.put(ctx, have, form)
+	err = r.keepForm(ctx, have, form)
 	if errors.Is(err, dedupe.ErrResultSize) || errors.Is(err, dedupe.ErrBadRequest) {
 		return err // it is certain that nothing was stored
 	}
@@ -161,78 +138,68 @@ func (r *Run[J]) Save(ctx context.Context, name string, step steps.Step) error {
 	return err
 }
 
-// put stores a form as the next of the job. have is locked.
-func (r *Run[J]) put(ctx context.Context, have *saved, form *steps.Form) error {
+// keepForm stores a form as the next of the job. have is locked.
+func (r *Run[J]) keepForm(ctx context.Context, have *saved, form *steps.Form) error {
 	state, err := form.Encode()
 	if err != nil {
 		return err
 	}
 	have.no++
-	s := &save[J]{r: r, state: state, no: have.no, done: make(chan error, 1)}
-	r.f.en.saves.Add(s)
-	unsure := false
+	ask := &asked{state: state, no: have.no, done: make(chan error, 1)}
+	have.asks.Store(ask)
+	defer have.asks.Store(nil)
+	r.f.en.saves.Add(r)
 	select {
-	case err = <-s.done:
+	case err = <-ask.done:
+		have.unsure = false
+		return err
 	case <-r.ctx.Done():
-		err, unsure = s.abandon(r.ctx.EndedBy())
+		err = r.ctx.EndedBy()
 	case <-ctx.Done():
-		err, unsure = s.abandon(context.Cause(ctx))
+		err = context.Cause(ctx)
 	}
-	have.unsure = unsure
+	have.unsure = true
 	return err
 }
 
-// abandon is called by who waits no longer. The answer may have come just now.
-func (s *save[J]) abandon(why error) (err error, unsure bool) {
-	s.gone.Store(true)
-	select {
-	case err := <-s.done:
-		return err, false
-	default:
-		return why, true
-	}
-}
-
-// saveBatch stores the states of a batch in one call. What nobody waits for is left out, so that a
-// run has one entry at most.
-func (en *Engine[J]) saveBatch(batch []*save[J]) {
-	ss := make([]*save[J], 0, len(batch))
+// saveBatch stores the states of a batch in one call, each run's once. What nobody waits for any
+// more is left out.
+func (en *Engine[J]) saveBatch(batch []*Run[J]) {
 	rs := make([]*Run[J], 0, len(batch))
-	for _, s := range batch {
-		if !s.gone.Load() && !s.r.isOver() {
-			ss, rs = append(ss, s), append(rs, s.r)
+	asks := make([]*asked, 0, len(batch))
+	for _, r := range batch {
+		ask := r.later.saved.asks.Load()
+		if ask != nil && !r.isOver() && !slices.Contains(asks, ask) {
+			rs, asks = append(rs, r), append(asks, ask)
 		}
 	}
-	if len(ss) == 0 {
+	if len(rs) == 0 {
 		return
 	}
-	errs, err := en.askSaves(ss)
+	errs, err := en.askSaves(rs, asks)
 	switch {
 	case err == nil:
-	case len(ss) > 1 && !errors.Is(err, context.DeadlineExceeded) && ss[0].tries >= wholeFailures:
+	case dividable(rs, err, func(*Run[J]) int { return asks[0].tries }):
 		errs, _ = apart(rs, err, func(i int) error {
-			one, err := en.askSaves(ss[i : i+1])
+			one, err := en.askSaves(rs[i:i+1], asks[i:i+1])
 			if err == nil {
 				err = one[0]
 			}
 			return err
 		})
 	default:
-		errs = make([]error, len(ss))
-		for i := range errs {
-			errs[i] = err
-		}
+		errs = slices.Repeat([]error{err}, len(rs))
 	}
-	for i, s := range ss {
-		en.saveAnswered(s, errs[i])
+	for i, r := range rs {
+		en.saveAnswered(r, asks[i], errs[i])
 	}
 }
 
 // askSaves makes one call of Renew.
-func (en *Engine[J]) askSaves(ss []*save[J]) ([]error, error) {
-	batch := make([]dedupe.Renewal, len(ss))
-	for i, s := range ss {
-		batch[i] = dedupe.Renewal{Key: s.r.Key, Token: s.r.Token, TTL: en.leaseFor(s.r), State: s.state, StateNo: s.no}
+func (en *Engine[J]) askSaves(rs []*Run[J], asks []*asked) ([]error, error) {
+	batch := make([]dedupe.Renewal, len(rs))
+	for i, r := range rs {
+		batch[i] = dedupe.Renewal{Key: r.Key, Token: r.Token, TTL: en.leaseFor(r), State: asks[i].state, StateNo: asks[i].no}
 	}
 	ctx := CallContext(context.Background(), en.o.CallTimeout)
 	defer ctx.Close()
@@ -240,29 +207,32 @@ func (en *Engine[J]) askSaves(ss []*save[J]) ([]error, error) {
 	if err != nil {
 		return nil, err
 	}
-	errs := make([]error, len(ss))
+	errs := make([]error, len(rs))
 	for i := range answers {
 		errs[i] = answers[i].Err
 	}
 	return errs, nil
 }
 
-// saveAnswered tells who waits, or sends the save again.
-func (en *Engine[J]) saveAnswered(s *save[J], err error) {
+// saveAnswered tells who waits, or sends the state again.
+func (en *Engine[J]) saveAnswered(r *Run[J], ask *asked, err error) {
 	switch {
 	case err == nil:
 	case errors.Is(err, dedupe.ErrLeaseLost):
 		err = verdict.ErrTaken
-		s.r.stopHandler(err)
+		r.stopHandler(err)
 	case errors.Is(err, dedupe.ErrResultSize), errors.Is(err, dedupe.ErrBadRequest):
 	default:
-		s.tries++
-		time.AfterFunc(retry.Pause(s.tries), func() {
-			if !s.gone.Load() {
-				en.saves.Add(s)
+		ask.tries++
+		time.AfterFunc(retry.Pause(ask.tries), func() {
+			if r.later.saved.asks.Load() == ask {
+				en.saves.Add(r)
 			}
 		})
 		return
 	}
-	s.done <- err
+	select {
+	case ask.done <- err:
+	default: // an earlier call has answered, where the run stood in the queue twice
+	}
 }

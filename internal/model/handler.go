@@ -5,6 +5,9 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
+// This file owns a handler's steps: its effects, its transaction, what it saves, and its end.
+// worker calls running. A step changes the copy that from gives it, so nothing is locked.
+
 // running makes the steps of worker i's handler. It knows nothing of leases: that its claim was
 // taken over does not keep it from acting.
 func (m *model) running(s *state, i int) {

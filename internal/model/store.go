@@ -305,8 +305,8 @@ func (m *model) finished(s *state) {
 	}
 }
 
-// renew applies a renewal, which saves so many steps; 0 = none. It is not called while a transaction
-// locks the record.
+// renew applies a renewal, which saves so many steps; 0 = none. It is not called while a
+// transaction locks the record.
 func (m *model) renew(s *state, t token, started bool, saved uint8) error {
 	before := s.rec
 	if before.dead && m.without(DeadLeaseRenewed) {
