@@ -68,8 +68,12 @@ func (m *model) network(s *state) {
 		_ = m.renew(&n, p.token, false, p.saved)
 	case p.kind == settlePacket && !locked:
 		m.settle(&n, settleCall{token: p.token, to: p.to, uncounted: p.uncounted, unstarted: p.unstarted, joined: p.joined, postponed: p.postponed})
-	case p.kind == letterPacket:
-		if !n.add(item{place: inDLQ, fence: p.fence, payload: p.payload, word: p.word}) {
+	case p.kind == letterPacket, p.kind == carryPacket:
+		to := inDLQ
+		if p.kind == carryPacket {
+			to = inQueue
+		}
+		if !n.add(item{place: to, fence: p.fence, payload: p.payload, word: p.word}) {
 			m.pruned++
 			return
 		}

@@ -40,7 +40,7 @@ var propertyNames = [propertyCount]string{
 	FinishedStays:       "I3: done never changes; failed and parked only by their own letter, or the parked claim's own word",
 	StaleChangesNothing: "I4: a stale token changes nothing",
 	TxIsDone:            "I5: a transaction commits exactly when its completion commits",
-	AckHasReason:        "I6: ack only after done was observed or the letter is stored",
+	AckHasReason:        "I6: ack only after done was observed, or the letter or the job's next message is stored",
 	NotBlockedByOneself: "I8: a lost reply never blocks its own live caller: the repeated call is answered",
 	EveryCallAnswered:   "every claim finds a row that answers it",
 	OneTxEffect:         "no transactional effect twice",

@@ -67,6 +67,8 @@ var without = []struct {
 	{SavedStepsGoOn, StoredStepOnce, Config{Steps: true, Policies: reruns, Once: true, MaxAttempts: 1, Items: 1}},
 	{PostponedUncounted, NobodysFailure, Config{Steps: true, Policies: reruns, Calm: true, HandlersSucceed: true, MaxAttempts: 1}},
 	{PostponedTouches, StepsOfPayload, Config{Steps: true, Policies: reruns, Payloads: true, MaxAttempts: 1, Items: 2}},
+	{CarryBeforeAck, NothingLost, Config{Tx: true, Policies: reruns, Carries: true}},
+	{CarryUntilKnown, NothingLost, Config{Tx: true, Policies: reruns, Carries: true}},
 	{LateReleaseNoted, ReleasedComes, Config{External: true, Policies: parks}},
 
 	{ReplaySendsFirst, NothingLost, Config{Tx: true, Policies: reruns}},

@@ -76,6 +76,7 @@ const (
 	settling     // writes the end
 	lettering    // puts the dead letter
 	acking
+	carrying // sends its message anew
 )
 
 type worker struct {
@@ -136,6 +137,7 @@ const (
 	settlePacket
 	savePacket
 	letterPacket
+	carryPacket
 )
 
 // packet is a request that its sender believes lost, and that will arrive after all.

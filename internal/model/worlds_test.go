@@ -45,6 +45,10 @@ var worlds = []struct {
 	{"steps, late packets", Config{Steps: true, Policies: reruns, LatePackets: true, Once: true, MaxAttempts: 1, Items: 1}},
 	{"steps, payloads", Config{Steps: true, Policies: reruns, Payloads: true, MaxAttempts: 1, Items: 2}},
 	{"calm steps, nobody fails", Config{Steps: true, Policies: reruns, Calm: true, Drains: true, HandlersSucceed: true, MaxAttempts: 1}},
+	{"carried, transactions", Config{Tx: true, Policies: reruns, Carries: true, Redrive: true, MaxAttempts: 1, Items: 2}},
+	{"carried, park", Config{External: true, Policies: parks, Carries: true, Drains: true, MaxAttempts: 1, Items: 2}},
+	{"carried, late packets", Config{Tx: true, Policies: reruns, Carries: true, LatePackets: true, Once: true, MaxAttempts: 1, Items: 1}},
+	{"carried steps", Config{Steps: true, Policies: reruns, Carries: true, MaxAttempts: 1, Items: 2}},
 	{"payloads", Config{Tx: true, Policies: reruns, Payloads: true, MaxAttempts: 1, Items: 2}},
 }
 
