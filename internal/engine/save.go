@@ -87,18 +87,6 @@ func (r *Run[J]) Give(name string) {
 	s.given[name] = true
 }
 
-// LastSaved is the name under which the job has saved last, as far as this run has looked; "" =
-// it has not. Who settles the run calls it.
-func (r *Run[J]) LastSaved() string {
-	if r.later == nil || r.later.saved == nil {
-		return ""
-	}
-	s := r.later.saved
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last
-}
-
 // Last is the class of the attempt before this one, and when it ended.
 func (r *Run[J]) Last() (class string, at time.Time) {
 	if r.known == nil {
