@@ -164,6 +164,18 @@ func (r *Run[J]) Result() []byte {
 	return r.later.result
 }
 
+// LastSaved is the name under which the job has saved last, as far as this run has looked; "" =
+// it has not. Who settles the run calls it.
+func (r *Run[J]) LastSaved() string {
+	if r.later == nil || r.later.saved == nil {
+		return ""
+	}
+	s := r.later.saved
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
 // outOfTime is the cause with which the batch's Deadline ends the handler's context. A handler that
 // began with less than half of the batch's time left is not to blame.
 func (r *Run[J]) outOfTime() error {

@@ -29,15 +29,3 @@ type asked struct {
 	tries int        // the carrier's
 	done  chan error // takes one answer
 }
-
-// LastSaved is the name under which the job has saved last, as far as this run has looked; "" =
-// it has not. Who settles the run calls it.
-func (r *Run[J]) LastSaved() string {
-	if r.later == nil || r.later.saved == nil {
-		return ""
-	}
-	s := r.later.saved
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last
-}
