@@ -108,12 +108,17 @@ func (p *Processor) fingerprintOf(m *broker.Message) (b []byte, err error) {
 	return p.c.Fingerprint(m), nil
 }
 
-// early is how long a job's not-before still lies ahead.
+// early is how long a message waits for its time: its not-before, or when its job goes on that was
+// postponed.
 func early(m *broker.Message) time.Duration {
-	if m.Meta == nil || m.Meta.NotBefore.IsZero() {
+	if m.Meta == nil || m.Meta.NotBefore.IsZero() && m.Meta.Postponed.IsZero() {
 		return 0
 	}
-	return max(0, time.Until(m.Meta.NotBefore))
+	left := time.Until(m.Meta.NotBefore)
+	if on := time.Until(m.Meta.Postponed); on <= postponedMost+time.Hour { // clocks differ
+		left = max(left, on)
+	}
+	return max(0, left)
 }
 
 // admitRelayed is what a relay asks for: neither what the job's metadata ask of its own worker, nor

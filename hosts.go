@@ -78,6 +78,7 @@ type workerHost struct {
 	limits      broker.Limits
 	ready       chan<- *run
 	acks, nacks *batch.Queue[*run]
+	carrier     *batch.Queue[*run] // of messages to be sent anew; nil = none is
 }
 
 func (h *workerHost) Start(r *run) { h.ready <- r }
@@ -89,7 +90,10 @@ func (h *workerHost) Ended(r *run) {
 	case engine.Ack:
 		h.acks.Add(r)
 	case engine.Nack:
-		if !h.delays(r) {
+		switch _, carries := h.carries(r); {
+		case carries:
+			h.carrier.Add(r)
+		case !h.delays(r):
 			h.nacks.Add(r)
 		}
 	default:

@@ -25,6 +25,9 @@ type intake struct {
 	past      watchman
 	begun     time.Time
 	took      sketches // of a Worker that writes cards; else nil
+	// carries says that what waits for longer than the queue keeps it is sent anew, but for the
+	// messages of groups where these are ordered.
+	carries, ordered bool
 }
 
 // deliveries is what a Processor's intakes differ in.
@@ -36,6 +39,7 @@ type deliveries struct {
 	visibility time.Duration // for which a delivery is extended
 	limits     broker.Limits // of the queue; zero = it is not ours to call
 	slots      int           // how many handlers run at once; 0 = not known
+	carries    bool          // messages that wait for too long are sent anew
 }
 
 func (p *Processor) newIntake(d deliveries) (*intake, error) {
@@ -44,7 +48,7 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		source += ":" + d.name
 		log = log.With(slog.String("queue", d.name))
 	}
-	in := &intake{Processor: p, log: log, letters: d.letters, begun: time.Now(), queueName: cmp.Or(c.Queue, describe(d.queue).Name, source)}
+	in := &intake{Processor: p, log: log, letters: d.letters, begun: time.Now(), queueName: cmp.Or(c.Queue, describe(d.queue).Name, source), carries: d.carries, ordered: d.limits.OrderedGroups}
 	in.past = watchman{fences: &p.fences, store: c.Store, queue: in.queueName, timeout: c.CallTimeout, log: log, tell: in.tellEvent}
 	if c.Control.isOn() && d.slots+len(d.name) > 0 {
 		in.past.rules = p.book.store
@@ -56,7 +60,7 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		SettleTimeout: c.SettleTimeout, CallTimeout: c.CallTimeout, HoldGroup: d.holdGroup,
 		QueueKeeps: func() time.Duration { return time.Duration(in.foreign.keeps.Load()) }, AnyAge: relayIn(c.Handler) != nil,
 		Logger: log, Backoff: defaultBackoff,
-		Visibility: d.visibility, Limits: d.limits, Slots: d.slots,
+		Visibility: d.visibility, Limits: d.limits, Slots: d.slots, Outlasts: in.outlasts,
 	}
 	if c.Store.Limits().OrderedFences {
 		o.Fences, o.WentBack = &p.fences, in.past.fenceBack

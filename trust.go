@@ -47,8 +47,8 @@ func (in *intake) tooEarly(r *run, left time.Duration) *engine.Refusal {
 		most = cmp.Or(t.options.MostNotBefore, most)
 	}
 	most = cmp.Or(most, max(in.c.Retention, DefaultRetention))
-	far := most >= 0 && left > most
-	no := in.outlasts(r.Message, r.Message.Meta.NotBefore)
+	far := most >= 0 && time.Until(r.Message.Meta.NotBefore) > most
+	no := in.outlasts(r.Message, time.Now().Add(left))
 	if !far && no == nil {
 		return nil
 	}

@@ -31,6 +31,8 @@ type Worker struct {
 
 	acks  *batch.Queue[*run]
 	nacks *batch.Queue[*run]
+	// carriers send anew what waits for longer than the queue keeps it; nil = nothing is.
+	carriers *batch.Queue[*run]
 
 	mu      sync.Mutex
 	flow    *flow                       // while Run is under way
@@ -59,6 +61,7 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 	}
 	l := queue.Limits()
 	c = c.complete(l)
+	c.Carry = carrierOf(c.Carry, queue)
 	if err := c.check(queue, l, &p.c); err != nil {
 		return nil, err
 	}
@@ -73,7 +76,7 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 	}
 	in, err := p.newIntake(deliveries{
 		letters: c.DeadLetter, name: c.Name, queue: queue, holdGroup: c.HoldGroup,
-		visibility: c.Visibility, limits: l, slots: c.Concurrency,
+		visibility: c.Visibility, limits: l, slots: c.Concurrency, carries: c.Carry != nil,
 	})
 	if err != nil {
 		return nil, err
@@ -85,6 +88,9 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 	w.tell = teller{in, &w.c}
 	w.acks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight(), Linger: c.AckLinger}, w.ack)
 	w.nacks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight()}, w.nack)
+	if c.Carry != nil {
+		w.carriers = batch.New(batch.Options{Max: c.Carry.Limits().SendBatch, Flight: c.ackFlight()}, w.carry)
+	}
 	return w, nil
 }
 
@@ -161,7 +167,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // newFlow is the way of one Run's messages through the slots.
 func (w *Worker) newFlow(ctx context.Context, ready chan<- *run) *flow {
-	return w.p.e.NewFlow(&workerHost{deliveryHost{w.p}, w.l, ready, w.acks, w.nacks}, engine.Terms{
+	return w.p.e.NewFlow(&workerHost{deliveryHost{w.p}, w.l, ready, w.acks, w.nacks, w.carriers}, engine.Terms{
 		Base:       context.WithoutCancel(ctx),
 		Deliveries: w.queue,
 		Ordered:    w.l.OrderedGroups,

@@ -455,7 +455,7 @@ const (
 func (r *Run[J]) refusedLong() bool {
 	from := r.Message.Published
 	if r.Message.Meta != nil {
-		from = latest(from, r.Message.Meta.NotBefore)
+		from = latest(latest(from, r.Message.Meta.NotBefore), r.Message.Meta.Postponed)
 	}
 	return !from.IsZero() && time.Since(from) >= refusedMost && (r.Message.Attempt == 0 || r.Message.Attempt >= refusedReceives)
 }

@@ -113,6 +113,7 @@ type known struct {
 type later struct {
 	result  []byte
 	saved   *saved
+	due     time.Time   // when a job that was postponed goes on
 	timeout *time.Timer // of the job, where the manager does not keep its claim
 	dead    broker.Dead
 	fit     letter.Fit    // how far the letter has been shrunk
@@ -175,6 +176,17 @@ func (r *Run[J]) LastSaved() string {
 	defer s.mu.Unlock()
 	return s.last
 }
+
+// Due is when a job that was postponed goes on; zero = it was not.
+func (r *Run[J]) Due() time.Time {
+	if r.later == nil {
+		return time.Time{}
+	}
+	return r.later.due
+}
+
+// Anew begins another step of a run that is over, with its own tries.
+func (r *Run[J]) Anew() { r.tries = 0 }
 
 // outOfTime is the cause with which the batch's Deadline ends the handler's context. A handler that
 // began with less than half of the batch's time left is not to blame.
