@@ -1,4 +1,4 @@
-# What a contributor runs. Go alone is enough for demo, test, bench and fuzz; check and lint
+# What a contributor runs. Go alone is enough for demo, quick, test, bench and fuzz; check and lint
 # fetch their tools through the Go module proxy, at the versions pinned under internal/tools.
 
 GO ?= go
@@ -7,36 +7,18 @@ GO ?= go
 ARGS ?=
 STORE ?=
 QUEUE ?=
-# all packages of all modules that go.work names
-PKGS ?= work
+# these packages alone; left alone, all of all modules that go.work names
+PKGS ?=
 TESTFLAGS ?=
-# make bench BENCH=Worker BENCHPKGS=. runs less; BENCHPKGS is every package that has a benchmark
+# make bench BENCH=Worker BENCHPKGS=./internal/coretest/life runs less; BENCHPKGS is every package that has a benchmark
 BENCH ?= .
 BENCHPKGS ?=
 BENCHFLAGS ?=
 # for each fuzz function; left alone, go takes up to a minute to shrink an input that is merely new
 FUZZTIME ?= 20s
 FUZZFLAGS ?= -fuzzminimizetime 1s
-# how often make soak kills or stops a worker; make test does so 24 times
+# how often make soak kills or stops a worker; make proof does so 24 times
 ROUNDS ?= 200
-
-# SQLite, translated from C, is left out: each of its steps through a page would be watched, which takes
-# four times as long and tells nothing about us. So is what has one goroutine: the model, which would
-# take ten times as long, and what reads our source, with the parser and the type checker under it.
-#
-# Nothing of the standard library's beside that, and no SDK: the linker keeps one copy of a generic
-# function for all packages, and takes it from an unwatched one, too (docs/decisions/0020).
-UNWATCHED := modernc.org/... github.com/onceq/onceq/internal/model github.com/onceq/onceq/internal/arch go/...
-RACE := -race $(UNWATCHED:%=-gcflags=%=-race=false)
-# What takes longest goes first, so that none of it is left alone at the end: the slow ones begin in
-# this order. They wait for leases and servers as often as they compute, so three run at a
-# time. With four, cells of the matrix that live in real time came too late on a busy machine.
-ifeq ($(PKGS),work)
-LONGEST := ./internal/tests/matrix ./adapters/gocloudpubsub ./adapters/awssqs ./dedupe/dynamostore ./dedupe/pgstore ./adapters/pgbroker ./adapters/dynamooutbox ./adapters/watermillonceq ./localstack . ./internal/tests/chaos ./internal/tests/function
-ATATIME := -p 3
-endif
-# Each of fifty test programs would wait a second at its end for a late race.
-export GORACE ?= atexit_sleep_ms=50
 
 # Every module with code of ours. go.work joins them, but for internal/bench, whose libraries would raise the versions of all.
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod ! -path './.*' ! -path './internal/tools/*' | sort))
@@ -48,12 +30,14 @@ TOOL := GOWORK=off $(GO) tool -modfile=$(CURDIR)/internal/tools/go.mod
 LINT := GOWORK=off $(GO) tool -modfile=$(CURDIR)/internal/tools/lint/go.mod
 # Runs go test so that all packages share one instance of each back end, and tells what they were.
 TESTRUN := $(GO) run ./localstack/internal/testrun
+# Runs the tests at a speed: which packages, which of them raced, what begins first.
+SPEEDS := $(GO) run ./internal/speeds -pkgs '$(PKGS)'
 # Where the import path and folder of each package are wanted, "path folder" a line.
-PACKAGES = $(GO) list -f '{{.ImportPath}} {{.Dir}}' $(PKGS)
+PACKAGES = $(GO) list -f '{{.ImportPath}} {{.Dir}}' $(or $(PKGS),work)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test apart soak compat mutants rehearsal check fmt-check vet fix-check staticcheck tidy-check walls alerts bench lint fuzz fmt
+.PHONY: help demo quick test proof weight apart soak compat mutants rehearsal check fmt-check vet fix-check staticcheck tidy-check walls alerts bench lint fuzz fmt
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,18 +46,17 @@ demo: ## kill -9 worker processes on 2,000 orders and count the charges (ARGS=-n
 	@echo 'building the demo: the first time this takes a minute or two'
 	$(foreach b,$(sort $(filter-out sqlite,$(STORE)) $(filter postgres,$(QUEUE))),$(GO) run ./localstack/internal/with $(b)) $(GO) run ./examples/fleet $(if $(STORE),-store $(STORE)) $(if $(QUEUE),-queue $(QUEUE)) $(ARGS)
 
-# The trial build is the question itself: it fails where cgo is off, where no C compiler is
-# found, and where the C library's headers are missing. Without the race detector, Go still asks
-# for the compiler that CC names; where there is none, the tests are built without cgo. Vet is check's.
-# A package may take half an hour, because the machine may be busy with other things.
-test: ## run all tests in random order, against the back ends that are found, with the race detector where cgo and a C compiler are
-	@race='$(RACE)'; \
-	if ! why=$$($(GO) build -race runtime/cgo 2>&1); then \
-		race=; \
-		echo "make test: the race detector is off:" $$(printf '%s\n' "$$why" | grep -v '^#' | head -n 1); \
-		$(GO) build runtime/cgo 2>/dev/null || export CGO_ENABLED=0; \
-	fi; \
-	set -x; $(TESTRUN) $(GO) test $$race $(ATATIME) -vet=off -shuffle=on -timeout 30m $(TESTFLAGS) $(LONGEST) $(PKGS)
+quick: ## within a minute: the tests that need no server, without the race detector; what has not changed since it passed is not run again
+	@$(SPEEDS) quick $(TESTFLAGS)
+
+test: ## run all tests in random order, against the back ends that are found; what computes, with the race detector where cgo and a C compiler are
+	@$(TESTRUN) $(SPEEDS) test $(TESTFLAGS)
+
+proof: ## run all tests at full length, with the race detector: nightly, and before a release
+	@$(TESTRUN) $(SPEEDS) proof $(TESTFLAGS)
+
+weight: ## print what the tree weighs: names at the root, lines, modules, exported names, seconds of the last quick and test
+	@$(GO) run ./internal/weight
 
 apart: ## build and test each module by itself, without go.work
 	@for m in $(MODULES); do \
@@ -81,7 +64,7 @@ apart: ## build and test each module by itself, without go.work
 		$(TESTRUN) env GOWORK=off $(GO) -C $$m test $(TESTFLAGS) ./... || exit 1; \
 	done
 
-soak: ## kill and stop worker processes ROUNDS (200) times, on every store (make test: 24 times)
+soak: ## kill and stop worker processes ROUNDS (200) times, on every store (make proof: 24 times)
 	$(MAKE) test PKGS='./internal/tests/chaos -rounds $(ROUNDS)' TESTFLAGS='-count=1 -v -timeout 60m'
 
 compat: ## run pgstore's and pgbroker's tests on each PostgreSQL from 13 to 18, and through PgBouncer, where these can be had (ARGS='14 pgbouncer')

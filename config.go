@@ -95,7 +95,7 @@ type ProcessorConfig struct {
 	Defaults JobOptions
 	// Retention is how long the record of a finished job is kept. Default 31 days; at least 1 m.
 	// It must be as long as a message may spend in the queue and the dead-letter queue together:
-	// Run refuses less, where the brokers tell these times (broker.RedrivePolicy). The longest
+	// Run refuses less, where the brokers tell these times (broker.Redriver). The longest
 	// Duration means for ever.
 	Retention time.Duration
 	// Lease is how long a claim holds without a heartbeat. Default 30 s; 100 ms to 12 h. Run warns

@@ -374,20 +374,17 @@ func (w *Worker) warnUnread(ctx context.Context, of string, err error) {
 
 // policy reads how a queue dead-letters and how long it keeps messages.
 func (w *Worker) policy(ctx context.Context, b any) (receives int, kept time.Duration, err error) {
-	rp, ok := broker.As[broker.RedrivePolicy](b)
+	r, ok := broker.As[broker.Redriver](b)
 	if !ok {
 		return 0, 0, broker.ErrUnsupported
 	}
 	call := engine.CallContext(ctx, w.p.c.CallTimeout)
 	defer call.Close()
-	receives, err = engine.Guard(func() (n int, err error) {
-		n, _, kept, err = rp.RedrivePolicy(call)
-		return n, err
-	})
+	p, err := engine.Guard(func() (broker.RedrivePolicy, error) { return r.Redrive(call) })
 	if err != nil {
 		return 0, 0, err
 	}
-	return receives, kept, nil
+	return p.MaxReceives, p.Retention, nil
 }
 
 // checkRetention refuses a Retention that ends while a message, or its letter, may still come,

@@ -2,7 +2,7 @@ package broker
 
 import "github.com/onceq/onceq/internal/values"
 
-// As finds a power of a broker, a sender or a store, such as [Depther], [RedrivePolicy] or
+// As finds a power of a broker, a sender or a store, such as [Depther], [Redriver] or
 // [Describer]: in v itself, or in what v wraps. It is false where neither has it, and where v is
 // nil.
 //

@@ -100,10 +100,19 @@ type Peeker interface {
 	Peek(ctx context.Context, n int) iter.Seq2[*Message, error]
 }
 
-// RedrivePolicy is a power that some brokers have: telling how the queue itself
-// dead-letters.
-type RedrivePolicy interface {
-	// RedrivePolicy tells after how many receives the queue moves a message, to where, and
-	// how long the queue keeps messages. maxReceives 0 = it never moves one.
-	RedrivePolicy(ctx context.Context) (maxReceives int, target string, retention time.Duration, err error)
+// Redriver is an optional interface of brokers: it reads how the queue itself dead-letters.
+type Redriver interface {
+	// Redrive reads the queue's settings. It moves no message.
+	Redrive(ctx context.Context) (RedrivePolicy, error)
+}
+
+// RedrivePolicy says when a queue gives up a message by itself.
+type RedrivePolicy struct {
+	// MaxReceives is after how many receives the queue moves a message to Target. 0 means never.
+	MaxReceives int
+	// Target is where the queue moves it, as the back end names queues. Empty where MaxReceives
+	// is 0.
+	Target string
+	// Retention is how long the queue keeps a message. 0 means for ever.
+	Retention time.Duration
 }

@@ -31,13 +31,13 @@ type Price struct {
 	// For is how long the pause is.
 	For time.Duration
 	// MaxReceives is after how many receives the queue moves a message away, as
-	// broker.RedrivePolicy tells; 0 = it never does.
+	// broker.Redriver tells; 0 = it never does.
 	MaxReceives int
 	// MaxAttempts is that of the workers' jobs; a negative one counts as 0.
 	MaxAttempts int
 	// Queue and Target are the names of the queue and of where it moves messages.
 	Queue, Target string
-	// Kept is how long the queue keeps a message, as broker.RedrivePolicy tells; 0 = for ever, or
+	// Kept is how long the queue keeps a message, as broker.Redriver tells; 0 = for ever, or
 	// nobody knows.
 	Kept time.Duration
 	// Oldest is for how long the oldest message waits already; 0 = nobody knows.

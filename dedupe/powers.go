@@ -42,3 +42,18 @@ type Clock interface {
 	// a file or the memory of this host, the host's. It comes late by what the answer took.
 	Now(ctx context.Context) (time.Time, error)
 }
+
+// Indexed is an optional interface of stores, and of what wraps one: it reports whether an index
+// answers a query. Without it a store in a database is taken to have the index that [Query] speaks
+// of.
+type Indexed interface {
+	// Indexed does no I/O.
+	Indexed(q Query) bool
+}
+
+// Sized is an optional interface of stores, and of what wraps one: it reads how large the table is.
+// A store that bills reads should have it.
+type Sized interface {
+	// Size may be hours old.
+	Size(ctx context.Context) (records, bytes int64, err error)
+}

@@ -17,17 +17,17 @@ const longestHop = 12 * time.Hour
 // keeps is what a queue does to messages that wait for their time. The zero Queue stands for one
 // that does not tell; its worker decides then.
 func (q *Queue) keeps(ctx context.Context, to broker.Sender) ahead.Queue {
-	p, ok := broker.As[broker.RedrivePolicy](to)
+	p, ok := broker.As[broker.Redriver](to)
 	if !ok {
 		return ahead.Queue{}
 	}
 	one, cancel := q.ctx(ctx)
 	defer cancel()
-	receives, _, kept, err := p.RedrivePolicy(one)
+	policy, err := p.Redrive(one)
 	if err != nil {
 		return ahead.Queue{}
 	}
-	return ahead.Queue{Keeps: kept, Receives: receives, Hop: cmp.Or(to.Limits().MaxNack, longestHop)}
+	return ahead.Queue{Keeps: policy.Retention, Receives: policy.MaxReceives, Hop: cmp.Or(to.Limits().MaxNack, longestHop)}
 }
 
 // notYet says why a job is not sent now, because the queue would not keep it until it is due; nil

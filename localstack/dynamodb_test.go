@@ -5,14 +5,11 @@ package localstack_test
 import (
 	"crypto/rand"
 	"errors"
-	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -82,145 +79,6 @@ func TestTablesAreDeleted(t *testing.T) {
 	}
 }
 
-// TestAskDynamoDB is what the tests below run in other processes: it asks for a server and says
-// where it is. Where ONCEQ_TEST_ASK is the path of a file, it has the server until the test that
-// runs this one is done.
-func TestAskDynamoDB(t *testing.T) {
-	what := os.Getenv("ONCEQ_TEST_ASK")
-	if what == "" {
-		t.Skip("run by other tests, in processes of their own")
-	}
-	s := localstack.DynamoDB(t)
-	makeTable(t, s.Client(t), s.TableName(t, "asked"))
-	os.Stdout.WriteString("asked " + s.URL + " " + s.Version + "\n")
-	if filepath.IsAbs(what) {
-		<-t.Context().Done()
-	}
-}
-
-// ownDynamoDB is a command that runs TestAskDynamoDB once.
-func ownDynamoDB(t *testing.T) []string {
-	t.Helper()
-	return []string{own(t)[0], "-test.run=^TestAskDynamoDB$", "-test.v"}
-}
-
-const noJava = "ONCEQ_JAVA=/nonexistent"
-
-func TestNoDynamoDB(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name, require string
-		code          int
-		test          string
-	}{
-		{"skipped", "", 0, "--- SKIP: TestAskDynamoDB"},
-		{"skipped when others are required", "sqs", 0, "--- SKIP: TestAskDynamoDB"},
-		{"required", "all", 1, "--- FAIL: TestAskDynamoDB"},
-		{"required by name", "postgres, dynamodb", 1, "--- FAIL: TestAskDynamoDB"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			dir := tempDir(t)
-			env := []string{ask, noDocker, noJava, "ONCEQ_BACKENDS=" + c.require}
-			code, text := start(t, dir, env, append([]string{runner(t)}, ownDynamoDB(t)...)...).end(t)
-			if code != c.code || !strings.Contains(text, c.test) {
-				t.Errorf("exit code %d, want %d with %q:\n%s", code, c.code, c.test, text)
-			}
-			text = strings.ReplaceAll(text, "\ntestrun: exit status 1", "")
-			last(t, text, "backend dynamodb: none (Docker: ", "; host process: no Java 17 or later (no /nonexistent)), 0 of 1 tests")
-			gone(t, dir)
-		})
-	}
-}
-
-func TestDynamoDBEnvironment(t *testing.T) {
-	t.Parallel()
-	s := localstack.DynamoDB(t)
-	dir := tempDir(t)
-	run := append([]string{runner(t)}, ownDynamoDB(t)...)
-	code, text := start(t, dir, []string{ask, noDocker, noJava, "ONCEQ_DYNAMODB_URL=" + s.URL}, run...).end(t)
-	if code != 0 || !strings.Contains(text, "asked "+s.URL+" ") {
-		t.Errorf("exit code %d:\n%s", code, text)
-	}
-	name := s.Version
-	if s.Kind == "dynamodb-local" {
-		name = "DynamoDB Local" // it does not tell its version
-	}
-	last(t, text, "backend dynamodb: "+name+" (environment), 1 test", "")
-	// somebody named it, so its tests are not skipped, required or not
-	for _, bad := range []string{"http://127.0.0.1:1", "127.0.0.1:8000"} {
-		code, text = start(t, dir, []string{ask, "ONCEQ_DYNAMODB_URL=" + bad}, run...).end(t)
-		if code != 1 || !strings.Contains(text, "--- FAIL") {
-			t.Errorf("exit code %d for %s:\n%s", code, bad, text)
-		}
-		last(t, text, "backend dynamodb: none (ONCEQ_DYNAMODB_URL: ", ", 0 of 1 tests")
-	}
-}
-
-// TestDynamoDBLocal: it comes up as a process of this machine, on the loopback address alone, two
-// processes of a run share it, and it leaves nothing behind, killed or not.
-func TestDynamoDBLocal(t *testing.T) {
-	t.Parallel()
-	if s := localstack.DynamoDB(t); s.Kind != "dynamodb-local" {
-		t.Skip("no DynamoDB Local here, see above")
-	}
-	dir := tempDir(t)
-	one := strings.Join(ownDynamoDB(t), " ")
-	code, text := start(t, dir, []string{ask, noDocker}, runner(t), "sh", "-c", one+" && cd / && "+one).end(t)
-	if code != 0 {
-		t.Fatal(text)
-	}
-	const line = "backend dynamodb: DynamoDB Local 3.1.0 (host process), 2 tests"
-	if !strings.Contains(text, line) {
-		t.Skip("DynamoDB Local does not run as a process of this machine:\n" + text)
-	}
-	last(t, text, line, "")
-	if urls := askedServer.FindAllStringSubmatch(text, -1); len(urls) != 2 || urls[0][1] != urls[1][1] {
-		t.Errorf("two processes did not share one server:\n%s", text)
-	}
-	gone(t, dir)
-
-	wait, _ := askWait(t)
-	p := start(t, dir, []string{wait, noDocker}, ownDynamoDB(t)...)
-	u, err := url.Parse(p.askedURL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	onLoopbackOnly(t, u)
-	if err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	p.end(t)
-	gone(t, dir)
-	if c, err := net.Dial("tcp", u.Host); err == nil {
-		c.Close()
-		t.Errorf("it still answers at %s", u.Host)
-	}
-	if processWith(dir) {
-		t.Error("a process that names " + dir + " is left")
-	}
-}
-
-// onLoopbackOnly fails the test where the server can be reached at another of this machine's
-// addresses.
-func onLoopbackOnly(t *testing.T, u *url.URL) {
-	t.Helper()
-	addrs, err := net.InterfaceAddrs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, a := range addrs {
-		n, ok := a.(*net.IPNet)
-		if !ok || n.IP.IsLoopback() || n.IP.IsLinkLocalUnicast() {
-			continue
-		}
-		if c, err := net.Dial("tcp", net.JoinHostPort(n.IP.String(), u.Port())); err == nil {
-			c.Close()
-			t.Errorf("it answers at %s, where others may come", n.IP)
-		}
-	}
-}
-
 // TestDynamoDBInDocker runs an image that is made here, of the program that stands in for one:
 // nothing can be pulled everywhere, and what counts is what the harness does with it.
 func TestDynamoDBInDocker(t *testing.T) {
@@ -251,7 +109,7 @@ func TestDynamoDBInDocker(t *testing.T) {
 	}
 	t.Cleanup(func() { exec.Command("docker", "rmi", "--force", image).Run() })
 	dir := tempDir(t)
-	run := append([]string{runner(t)}, ownDynamoDB(t)...)
+	run := append([]string{runner(t)}, dynamoDB.own(t)...)
 	// It answers, and cannot do what a DynamoDB can: the start is given up, with its own words, and
 	// the next way is taken.
 	code, text := start(t, dir, []string{ask, noJava, "ONCEQ_DYNAMODB_IMAGE=" + image}, run...).end(t)

@@ -5,15 +5,12 @@ package localstack_test
 import (
 	"crypto/rand"
 	"errors"
-	"net"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
@@ -66,30 +63,11 @@ func TestQueuesAreDeleted(t *testing.T) {
 	}
 }
 
-// TestAskSQS is what the tests below run in other processes: it asks for a server and says where it
-// is.
-func TestAskSQS(t *testing.T) {
-	if os.Getenv("ONCEQ_TEST_ASK") == "" {
-		t.Skip("run by other tests, in processes of their own")
-	}
-	s := localstack.SQS(t)
-	s.Queue(t, "asked", nil)
-	os.Stdout.WriteString("asked " + s.URL + " " + s.Version + "\n")
-}
-
 var askedServer = regexp.MustCompile(`(?m)^asked (\S+) (.*)`)
-
-// ownSQS is a command that runs TestAskSQS once.
-func ownSQS(t *testing.T) []string {
-	t.Helper()
-	return []string{own(t)[0], "-test.run=^TestAskSQS$", "-test.v"}
-}
-
-const noPython = "ONCEQ_PYTHON=/nonexistent"
 
 func TestEmbedded(t *testing.T) {
 	t.Parallel()
-	one := strings.Join(ownSQS(t), " ")
+	one := strings.Join(sqsServer.own(t), " ")
 	for _, c := range []struct {
 		name, require string
 		code          int
@@ -116,26 +94,6 @@ func TestEmbedded(t *testing.T) {
 	}
 }
 
-func TestSQSEnvironment(t *testing.T) {
-	t.Parallel()
-	s := localstack.SQS(t)
-	dir := tempDir(t)
-	run := append([]string{runner(t)}, ownSQS(t)...)
-	code, text := start(t, dir, []string{ask, noDocker, noPython, "ONCEQ_SQS_URL=" + s.URL}, run...).end(t)
-	if code != 0 || !strings.Contains(text, "asked "+s.URL+" ") {
-		t.Errorf("exit code %d:\n%s", code, text)
-	}
-	last(t, text, "backend sqs: "+s.Version, " (environment), 1 test")
-	// somebody named it, so its tests are not skipped, required or not
-	for _, bad := range []string{"http://127.0.0.1:1", "127.0.0.1:4566"} {
-		code, text = start(t, dir, []string{ask, "ONCEQ_SQS_URL=" + bad}, run...).end(t)
-		if code != 1 || !strings.Contains(text, "--- FAIL") {
-			t.Errorf("exit code %d for %s:\n%s", code, bad, text)
-		}
-		last(t, text, "backend sqs: none (ONCEQ_SQS_URL: ", ", 0 of 1 tests")
-	}
-}
-
 // TestLocalStack: it comes up as a process of this machine, on the loopback address alone, and
 // leaves nothing behind, killed or not.
 func TestLocalStack(t *testing.T) {
@@ -144,7 +102,7 @@ func TestLocalStack(t *testing.T) {
 		t.Skip("no LocalStack here, see above")
 	}
 	dir := tempDir(t)
-	code, text := start(t, dir, []string{ask, noDocker}, append([]string{runner(t)}, ownSQS(t)...)...).end(t)
+	code, text := start(t, dir, []string{ask, noDocker}, append([]string{runner(t)}, sqsServer.own(t)...)...).end(t)
 	if code != 0 {
 		t.Fatal(text)
 	}
@@ -156,24 +114,12 @@ func TestLocalStack(t *testing.T) {
 
 	wait, _ := askWait(t)
 	p := start(t, dir, []string{wait, noDocker}, own(t)[0], "-test.run=^TestHoldSQS$", "-test.v")
-	u, err := url.Parse(p.askedURL(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	onLoopbackOnly(t, u)
+	host := p.askedHost(t)
 	// It keeps to the folder that it is given, also where this machine is a container.
 	if in, err := filepath.Glob(filepath.Join(dir, "*", "usr", "lib", "localstack")); err != nil || len(in) != 1 {
 		t.Errorf("its files lie in %q (%v), want one folder in %s", in, err, dir)
 	}
-	if err := syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	p.end(t)
-	gone(t, dir)
-	if c, err := net.Dial("tcp", u.Host); err == nil {
-		c.Close()
-		t.Errorf("it still answers at %s", u.Host)
-	}
+	p.killed(t, host, dir)
 }
 
 // TestHoldSQS asks for a server and has it until the test that runs this one is done.
@@ -184,21 +130,6 @@ func TestHoldSQS(t *testing.T) {
 	s := localstack.SQS(t)
 	os.Stdout.WriteString("asked " + s.URL + " " + s.Version + "\n")
 	<-t.Context().Done()
-}
-
-// askedURL waits for what TestHoldSQS or TestAskDynamoDB says.
-func (p *proc) askedURL(t *testing.T) string {
-	t.Helper()
-	for {
-		line, err := p.out.ReadString('\n')
-		p.text.WriteString(line)
-		if m := askedServer.FindStringSubmatch(line); m != nil {
-			return m[1]
-		}
-		if err != nil {
-			t.Fatalf("%s: no server\n%s", p.cmd, p.text.String())
-		}
-	}
 }
 
 // TestSQSInDocker runs an image that is made here: a static program of ours, as nothing can be
@@ -237,7 +168,7 @@ func TestSQSInDocker(t *testing.T) {
 	}
 	before := networks()
 	dir := tempDir(t)
-	run := append([]string{runner(t)}, ownSQS(t)...)
+	run := append([]string{runner(t)}, sqsServer.own(t)...)
 	code, text := start(t, dir, []string{ask, noPython, "ONCEQ_SQS_IMAGE=" + image}, run...).end(t)
 	if code != 0 {
 		t.Error(text)

@@ -307,14 +307,14 @@ func TestPowersOfABroker(t *testing.T) {
 		if _, err := r.(broker.Depther).Depth(t.Context()); (err == nil) != (i == 0) {
 			t.Errorf("depth %d: %v", i+1, err)
 		}
-		if _, _, kept, err := r.(broker.RedrivePolicy).RedrivePolicy(t.Context()); (err == nil) != (i == 0) || err != nil && kept != 0 {
+		if policy, err := r.(broker.Redriver).Redrive(t.Context()); (err == nil) != (i == 0) || err != nil && policy != (broker.RedrivePolicy{}) {
 			t.Errorf("redrive policy %d: %v", i+1, err)
 		}
 		r = p.Receiver(struct{ broker.Receiver }{q})
 		if _, err := r.(broker.Depther).Depth(t.Context()); !errors.Is(err, broker.ErrUnsupported) {
 			t.Errorf("depth of a queue that tells none: %v", err)
 		}
-		if _, _, _, err := r.(broker.RedrivePolicy).RedrivePolicy(t.Context()); !errors.Is(err, broker.ErrUnsupported) {
+		if _, err := r.(broker.Redriver).Redrive(t.Context()); !errors.Is(err, broker.ErrUnsupported) {
 			t.Errorf("redrive policy of a queue that has none: %v", err)
 		}
 	}

@@ -41,7 +41,7 @@ const (
 	Letter  Op = "letter"  // a send through [Process.Sender]
 	Send    Op = "send"    // a send through [Process.Producer]
 	Depth   Op = "depth"   // of a broker that has a [broker.Depther]
-	Redrive Op = "redrive" // of a broker that has a [broker.RedrivePolicy]
+	Redrive Op = "redrive" // of a broker that is a [broker.Redriver]
 )
 
 // Process stands for a worker's process. What it wraps can fail, call by call, as a [Fault] says.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"time"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
@@ -144,7 +143,7 @@ func (s *store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Reco
 }
 
 // Receiver is r as this process sees it. It has the powers of a [broker.Depther] and of a
-// [broker.RedrivePolicy], and answers [broker.ErrUnsupported] where r has not. [broker.As] finds
+// [broker.Redriver], and answers [broker.ErrUnsupported] where r has not. [broker.As] finds
 // r's other powers, and no fault befalls those.
 func (p *Process) Receiver(r broker.Receiver) broker.Receiver { return &receiver{r, p} }
 
@@ -154,8 +153,8 @@ type receiver struct {
 }
 
 var (
-	_ broker.Depther       = (*receiver)(nil)
-	_ broker.RedrivePolicy = (*receiver)(nil)
+	_ broker.Depther  = (*receiver)(nil)
+	_ broker.Redriver = (*receiver)(nil)
 )
 
 func (r *receiver) Unwrap() any { return r.Receiver }
@@ -190,20 +189,13 @@ func (r *receiver) Depth(ctx context.Context) (broker.Depth, error) {
 	return q.run(ctx)
 }
 
-func (r *receiver) RedrivePolicy(ctx context.Context) (maxReceives int, target string, retention time.Duration, err error) {
-	rp, ok := broker.As[broker.RedrivePolicy](r.Receiver)
+func (r *receiver) Redrive(ctx context.Context) (broker.RedrivePolicy, error) {
+	d, ok := broker.As[broker.Redriver](r.Receiver)
 	if !ok {
-		return 0, "", 0, fmt.Errorf("onceqtest: %T tells no redrive policy: %w", r.Receiver, broker.ErrUnsupported)
+		return broker.RedrivePolicy{}, fmt.Errorf("onceqtest: %T tells no redrive policy: %w", r.Receiver, broker.ErrUnsupported)
 	}
-	err = r.p.Call(ctx, Redrive, func(ctx context.Context) error {
-		var err error
-		maxReceives, target, retention, err = rp.RedrivePolicy(ctx)
-		return err
-	})
-	if err != nil {
-		return 0, "", 0, err
-	}
-	return maxReceives, target, retention, nil
+	q := request[broker.RedrivePolicy]{p: r.p, op: Redrive, do: d.Redrive}
+	return q.run(ctx)
 }
 
 // settling makes a call with one error that speaks for all entries.

@@ -20,8 +20,8 @@ type keeping struct {
 	err  error
 }
 
-func (k keeping) RedrivePolicy(context.Context) (int, string, time.Duration, error) {
-	return 5, "orders-dead", k.kept, k.err
+func (k keeping) Redrive(context.Context) (broker.RedrivePolicy, error) {
+	return broker.RedrivePolicy{MaxReceives: 5, Target: "orders-dead", Retention: k.kept}, k.err
 }
 
 // TestPauseThatOutlastsTheQueue: what waits would be deleted, whatever is paused. The operator is

@@ -43,20 +43,6 @@ func (e *ScanError) Error() string {
 	return b.String()
 }
 
-// Indexed is a power of a store, or of what wraps one: telling whether an index answers a query.
-// Without it a store in a database is taken to have the index that [dedupe.Query] speaks of.
-type Indexed interface {
-	// Indexed does no I/O.
-	Indexed(q dedupe.Query) bool
-}
-
-// Sized is a power of a store, or of what wraps one: telling how large its table is. A store that
-// bills reads should have it.
-type Sized interface {
-	// Size may be hours old.
-	Size(ctx context.Context) (records, bytes int64, err error)
-}
-
 // attention are the statuses that a store finds without a scan.
 func attention(s dedupe.Status) bool {
 	return s == dedupe.Failed || s == dedupe.Parked || s == dedupe.Released
@@ -93,7 +79,7 @@ func (o *Ops) Keys(ctx context.Context, queue string, q dedupe.Query, scan bool)
 
 // priced is nil where an index answers the query.
 func priced(ctx context.Context, s dedupe.Store, q *dedupe.Query) error {
-	if i, ok := broker.As[Indexed](s); ok {
+	if i, ok := broker.As[dedupe.Indexed](s); ok {
 		if i.Indexed(*q) {
 			return nil
 		}
@@ -101,7 +87,7 @@ func priced(ctx context.Context, s dedupe.Store, q *dedupe.Query) error {
 		return nil
 	}
 	e := &ScanError{Records: -1}
-	if t, ok := broker.As[Sized](s); ok {
+	if t, ok := broker.As[dedupe.Sized](s); ok {
 		e.Units, e.Dollars = -1, -1
 		if records, bytes, err := t.Size(ctx); err == nil {
 			e.Records = records

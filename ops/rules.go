@@ -84,12 +84,12 @@ func (t *target) price(ctx context.Context, r *control.Rule) (*control.Price, er
 	if t.Queue == nil {
 		return nil, nil
 	}
-	policy, ok := broker.As[broker.RedrivePolicy](t.Queue)
+	redriver, ok := broker.As[broker.Redriver](t.Queue)
 	if !ok {
 		return nil, nil
 	}
 	p := &control.Price{For: time.Until(r.Until).Round(time.Second), MaxAttempts: cmp.Or(t.MaxAttempts, onceq.DefaultMaxAttempts), Queue: t.Name}
-	receives, to, kept, err := policy.RedrivePolicy(ctx)
+	policy, err := redriver.Redrive(ctx)
 	switch {
 	case errors.Is(err, broker.ErrUnsupported):
 		return nil, nil
@@ -99,10 +99,10 @@ func (t *target) price(ctx context.Context, r *control.Rule) (*control.Price, er
 	case err != nil:
 		return nil, fmt.Errorf("asking how often %s lets a message be received: %w", t.Name, err)
 	}
-	if p.Kept = kept; !r.OfQueue() {
-		p.MaxReceives, p.Target = receives, to[strings.LastIndexAny(to, ":/")+1:]
+	if p.Kept = policy.Retention; !r.OfQueue() {
+		p.MaxReceives, p.Target = policy.MaxReceives, policy.Target[strings.LastIndexAny(policy.Target, ":/")+1:]
 	}
-	if kept > 0 {
+	if policy.Retention > 0 {
 		p.Oldest = t.oldest(ctx)
 	}
 	return p, p.Check()

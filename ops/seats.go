@@ -56,7 +56,7 @@ const seatedFor = 24 * time.Hour
 // Seated are the names of the queues whose workers were seen in the last day, as the workers have
 // them (ProcessorConfig.Queue), each once and in order. So a queue is found that no Target names.
 // It lists the seats in each of the targets' stores. A store that bills what it reads answers a
-// *[ScanError], unless it is [Indexed] for them.
+// *[ScanError], unless it is [dedupe.Indexed] for them.
 func (o *Ops) Seated(ctx context.Context) ([]string, error) {
 	var names []string
 	for _, s := range o.stores() {
@@ -81,7 +81,7 @@ func (o *Ops) Seated(ctx context.Context) ([]string, error) {
 
 // billed is the price of a list where the store bills it, and no index answers.
 func billed(ctx context.Context, s dedupe.Store, q *dedupe.Query) error {
-	if _, bills := broker.As[Sized](s); !bills {
+	if _, bills := broker.As[dedupe.Sized](s); !bills {
 		return nil // the scope is the beginning of the primary key
 	}
 	return priced(ctx, s, q)

@@ -3,10 +3,8 @@ package sqsfake_test
 import (
 	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
+	"github.com/onceq/onceq/internal/fakeserver/elsewhere"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -51,33 +50,20 @@ func TestBehaviour(t *testing.T) {
 	}
 }
 
-// trial is a judge for a foreign server: a failure ends the behaviour's goroutine and
-// nothing else.
-type trial struct {
-	ctx     context.Context //nolint:containedctx // of one behaviour
-	failure string
-}
-
-func (*trial) Helper()                    {}
-func (t *trial) Context() context.Context { return t.ctx }
-func (t *trial) Fatal(args ...any)        { t.Fatalf("%s", fmt.Sprint(args...)) }
-
-func (t *trial) Fatalf(format string, args ...any) {
-	t.failure = fmt.Sprintf(format, args...)
-	runtime.Goexit()
-}
-
-// try tells how a behaviour fails; "" means that it does not.
+// try tells how a behaviour fails elsewhere; "" means that it does not.
 func try(ctx context.Context, b behaviour, r rig) string {
-	t := &trial{ctx: ctx}
-	r.judge = t
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
+	return elsewhere.Try(ctx, func(j elsewhere.Judge) {
+		r.Judge = j
 		b.run(&r)
-	}()
-	<-done
-	return t.failure
+	})
+}
+
+// rows are the table, as far as a comparison knows it.
+func rows() (rs []elsewhere.Row) {
+	for _, b := range behaviours() {
+		rs = append(rs, elsewhere.Row{Name: b.name, Ref: b.ref, Ours: b.ours})
+	}
+	return rs
 }
 
 // TestBehaviourElsewhere runs the table against another server: LocalStack, or what ONCEQ_SQS_URL
@@ -102,71 +88,14 @@ func TestBehaviourElsewhere(t *testing.T) {
 	if warm != "" {
 		t.Fatal(warm)
 	}
-	for name, d := range differences[kind] {
-		if !slices.ContainsFunc(behaviours(), func(b behaviour) bool { return b.name == name && !b.ours }) {
-			t.Errorf("the difference %q of %s is of no behaviour (%s)", name, kind, d.does)
-		}
-	}
-	for i, b := range behaviours() {
-		if b.ours {
-			continue
-		}
-		t.Run(b.name, func(t *testing.T) {
-			t.Parallel()
-			failure := try(t.Context(), b, rig{api: api, prefix: fmt.Sprintf("%s-%d-", run, i)})
-			d, known := differences[kind][b.name]
-			switch verdict(failure, known, d.sometimes) {
-			case newDifference:
-				t.Errorf("differs from AWS (%s): %s", b.ref, failure)
-			case noDifference:
-				t.Errorf("does as AWS does (%s) now: take it from the list, which says that it %s", b.ref, d.does)
-			case knownDifference:
-				t.Logf("known: %s; AWS is right by %s: %s", d.does, b.ref, firstLine(failure))
-			case asExpected:
-			}
-		})
-	}
+	all := behaviours()
+	elsewhere.Compare(t, "AWS", differences[kind], rows(), func(t *testing.T, i int) string {
+		return try(t.Context(), all[i], rig{api: api, prefix: fmt.Sprintf("%s-%d-", run, i)})
+	})
 }
 
-type finding uint8
-
-const (
-	asExpected      finding = iota
-	newDifference           // a red one: it is not in the list
-	noDifference            // a red one: it is in the list for nothing
-	knownDifference         // it is in the list
-)
-
-func verdict(failure string, known, sometimes bool) finding {
-	switch {
-	case failure != "" && known:
-		return knownDifference
-	case failure != "":
-		return newDifference
-	case known && !sometimes:
-		return noDifference
-	default:
-		return asExpected
-	}
-}
-
+// A behaviour that fails elsewhere says how.
 func TestVerdict(t *testing.T) {
-	for _, c := range []struct {
-		failure          string
-		known, sometimes bool
-		want             finding
-	}{
-		{"", false, false, asExpected},
-		{"x", false, false, newDifference},
-		{"x", true, false, knownDifference},
-		{"x", true, true, knownDifference},
-		{"", true, false, noDifference},
-		{"", true, true, asExpected},
-	} {
-		if got := verdict(c.failure, c.known, c.sometimes); got != c.want {
-			t.Errorf("verdict(%q, %v, %v) = %d, want %d", c.failure, c.known, c.sometimes, got, c.want)
-		}
-	}
 	failing := behaviour{run: func(r *rig) { r.wantCode(nil, "Some") }}
 	if got := try(t.Context(), failing, rig{}); !strings.Contains(got, `want "Some"`) {
 		t.Errorf("a behaviour that fails says %q", got)
@@ -176,22 +105,4 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-func firstLine(s string) string {
-	line, _, _ := strings.Cut(s, "\n")
-	return line
-}
-
-// TestMain lets more behaviours wait at a time than there are processors: elsewhere they wait in
-// real time.
-func TestMain(m *testing.M) {
-	const parallel = "test.parallel"
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
-	if !given {
-		if err := flag.Set(parallel, "16"); err != nil {
-			panic(err)
-		}
-	}
-	m.Run()
-}
+func TestMain(m *testing.M) { elsewhere.Main(m, 16) }

@@ -1,24 +1,20 @@
 package sqsfake_test
 
-// difference is what another server does where AWS does something else.
-type difference struct {
-	does string
-	// sometimes: it depends on the moment.
-	sometimes bool
-}
+import "github.com/onceq/onceq/internal/fakeserver/elsewhere"
 
-func does(what string) difference { return difference{does: what} }
+// does is a difference that is always there.
+var does = elsewhere.Does
 
 // differences of the servers that we know. The behaviour of the same name says by what AWS
 // is known to do otherwise; it is always the server below that is wrong.
-var differences = map[string]map[string]difference{
+var differences = map[string]map[string]elsewhere.Difference{
 	"localstack": {
 		// 4.14.0
 		"a move task starts from a dead-letter queue only": {
-			does: "answers an internal error while other queues come and go", sometimes: true,
+			Does: "answers an internal error while other queues come and go", Sometimes: true,
 		},
 		"an extension after the timeout answers OK and hides nothing": {
-			does: "hides the message within about a second after the timeout", sometimes: true,
+			Does: "hides the message within about a second after the timeout", Sometimes: true,
 		},
 		"true and false are taken in any case":                              does("tells them as they came"),
 		"the texts of refused entries are not those of refused calls":       does("says the same of both"),

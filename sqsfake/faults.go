@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/onceq/onceq/internal/hits"
+	"github.com/onceq/onceq/internal/fakeserver"
 )
 
 // Fault makes calls go wrong. The first part says which calls, the second what happens to
@@ -111,7 +111,7 @@ func (f *Fault) spoilMD5(i int, sum string) string {
 
 var noFault Fault
 
-// when is what hits.Table decides by.
-func (f *Fault) when() hits.When {
-	return hits.When{Skip: f.Skip, Count: f.Count, Rate: f.Rate, For: f.For}
+// when is what fakeserver.Table decides by.
+func (f *Fault) when() fakeserver.When {
+	return fakeserver.When{Skip: f.Skip, Count: f.Count, Rate: f.Rate, For: f.For}
 }

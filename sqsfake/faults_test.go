@@ -281,7 +281,7 @@ func TestFaultsOnTheWire(t *testing.T) {
 		BaseEndpoint: &srv.URL, Region: "us-east-1", Credentials: credentials{}, RetryMaxAttempts: 1,
 		HTTPClient: &http.Client{Transport: &http.Transport{}},
 	})
-	r := &rig{judge: t, srv: srv, api: api}
+	r := &rig{Judge: t, srv: srv, api: api}
 	q := r.queue("q")
 	srv.SetFaults(sqsfake.Fault{Action: "SendMessage", Reset: true})
 	if err := r.trySend(q, "a"); err == nil || codeOf(err) != "not an API error" {

@@ -1,6 +1,10 @@
 package sqsfake
 
-import "time"
+import (
+	"time"
+
+	"github.com/onceq/onceq/internal/fakeserver"
+)
 
 // This file owns what a FIFO queue has besides: the order of its groups, and what it remembers of
 // deduplication ids and receive attempt ids. queue.go, receive.go and send.go call it. All of it
@@ -13,16 +17,15 @@ const dedupWindow = int64(5 * time.Minute)
 // from when its first message is visible, up to the first one that is not: a message in
 // flight holds back those that come after it, not those before.
 type group struct {
-	id         string
-	messages   list
-	listed     bool // in order.ready
-	prev, next *group
+	id       string
+	messages fakeserver.List[*message]
+	open     fakeserver.Place[*group] // among those that can be received from
 }
 
 // order is what a FIFO queue has besides.
 type order struct {
-	groups      map[string]*group
-	first, last *group // the groups that can be received from
+	groups map[string]*group
+	open   fakeserver.List[*group] // the groups that can be received from
 	// sent remembers deduplication ids by scope, old forgets them in time.
 	sent map[dedupKey]*sending
 	old  ring[*sending]
@@ -63,44 +66,28 @@ func (o *order) join(m *message) {
 		o.groups[m.group] = g
 	}
 	m.fifo = g
-	g.messages.append(m)
+	g.messages.Append(&m.inOrder, m)
 }
 
 // part takes m out of its group; the last one takes the group along.
 func (o *order) part(m *message) {
 	g := m.fifo
-	g.messages.remove(m)
+	g.messages.Remove(&m.inOrder)
 	o.update(g)
-	if g.messages.first == nil {
+	if g.messages.First() == nil {
 		delete(o.groups, g.id)
 	}
 }
 
 // update lists g with the groups that can be received from, or no longer.
 func (o *order) update(g *group) {
-	open := g.messages.first != nil && g.messages.first.state == ready
-	switch {
-	case open == g.listed:
+	first := g.messages.First()
+	switch open := first != nil && first.state == ready; {
+	case open == g.open.Listed():
 	case open:
-		g.prev, g.next = o.last, nil
-		if o.last == nil {
-			o.first = g
-		} else {
-			o.last.next = g
-		}
-		o.last, g.listed = g, true
+		o.open.Append(&g.open, g)
 	default:
-		if g.prev == nil {
-			o.first = g.next
-		} else {
-			g.prev.next = g.next
-		}
-		if g.next == nil {
-			o.last = g.prev
-		} else {
-			g.next.prev = g.prev
-		}
-		g.prev, g.next, g.listed = nil, nil, false
+		o.open.Remove(&g.open)
 	}
 }
 

@@ -1,11 +1,10 @@
 package sqsfake
 
 import (
-	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
-	"slices"
-	"strings"
+
+	"github.com/onceq/onceq/internal/fakeserver"
 )
 
 // StaleHandles says what a standard queue does with the receipt handle of an earlier receive, once
@@ -36,43 +35,28 @@ const (
 )
 
 var (
-	staleHandles = []string{StaleRandom: "random", StaleWork: "work", StaleIgnored: "ignored"}
-	shortPolls   = []string{ShortPollsSampled: "sampled", ShortPollsWhole: "whole"}
+	staleHandles = fakeserver.Words{StaleRandom: "random", StaleWork: "work", StaleIgnored: "ignored"}
+	shortPolls   = fakeserver.Words{ShortPollsSampled: "sampled", ShortPollsWhole: "whole"}
 )
 
 // MarshalText is the word for a flag: random, work or ignored.
-func (h StaleHandles) MarshalText() ([]byte, error) { return word(staleHandles, int(h)) }
+func (h StaleHandles) MarshalText() ([]byte, error) { return staleHandles.Text("sqsfake", int(h)) }
 
 // UnmarshalText reads the word.
 func (h *StaleHandles) UnmarshalText(text []byte) error {
-	i, err := place(staleHandles, text)
+	i, err := staleHandles.Value(text)
 	*h = StaleHandles(i)
 	return err
 }
 
 // MarshalText is the word for a flag: sampled or whole.
-func (p ShortPolls) MarshalText() ([]byte, error) { return word(shortPolls, int(p)) }
+func (p ShortPolls) MarshalText() ([]byte, error) { return shortPolls.Text("sqsfake", int(p)) }
 
 // UnmarshalText reads the word.
 func (p *ShortPolls) UnmarshalText(text []byte) error {
-	i, err := place(shortPolls, text)
+	i, err := shortPolls.Value(text)
 	*p = ShortPolls(i)
 	return err
-}
-
-func word(words []string, i int) ([]byte, error) {
-	if i >= len(words) {
-		return nil, fmt.Errorf("sqsfake: %d is none of %s", i, strings.Join(words, ", "))
-	}
-	return []byte(words[i]), nil
-}
-
-func place(words []string, text []byte) (int, error) {
-	i := slices.Index(words, string(text))
-	if i < 0 {
-		return 0, fmt.Errorf("%q is none of %s", text, strings.Join(words, ", "))
-	}
-	return i, nil
 }
 
 // drawing makes the random choices of one queue, or of the faults, of their own: what happens on
@@ -87,9 +71,9 @@ func drawing(seed uint64, name string) *rand.Rand {
 const inSight = 32
 
 // sample is what a short poll finds of a standard queue's visible messages, up to limit.
-func sample(rnd *rand.Rand, visible *list, limit int) []*message {
+func sample(rnd *rand.Rand, visible *fakeserver.List[*message], limit int) []*message {
 	ms := make([]*message, 0, inSight)
-	for m := visible.first; m != nil && len(ms) < inSight; m = m.next {
+	for m := visible.First(); m != nil && len(ms) < inSight; m = m.inOrder.Next() {
 		ms = append(ms, m)
 	}
 	n := rnd.IntN(min(limit, len(ms)) + 1)

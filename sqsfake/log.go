@@ -1,7 +1,6 @@
 package sqsfake
 
 import (
-	"sync"
 	"time"
 )
 
@@ -23,31 +22,4 @@ type Request struct {
 	Code string
 	// Faulty tells that a Fault was at work.
 	Faulty bool
-}
-
-// requestLog keeps the last requests and counts all.
-type requestLog struct {
-	mu     sync.Mutex
-	size   int
-	kept   ring[Request]
-	counts map[string]int
-}
-
-func (l *requestLog) begin(action string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.counts[action]++
-}
-
-func (l *requestLog) end(r *Request) {
-	r.Took = time.Since(r.At)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.size <= 0 {
-		return
-	}
-	if len(l.kept.items)-l.kept.head >= l.size {
-		l.kept.pop()
-	}
-	l.kept.push(*r)
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"math/rand/v2"
+
+	"github.com/onceq/onceq/internal/fakeserver"
 )
 
 type state uint8
@@ -46,37 +48,10 @@ type message struct {
 	received int64 // its last receive: 12 hours are counted from here
 	due      int64 // when a hidden one becomes visible
 
-	byDue      int32    // its place among the hidden ones, by due
-	byAge      int32    // its place among all, by sent
-	prev, next *message // in its list: the ready ones, or all of a group
-	fifo       *group
-}
-
-// list is a list of messages that go in and out at any place.
-type list struct{ first, last *message }
-
-func (l *list) append(m *message) {
-	m.prev, m.next = l.last, nil
-	if l.last == nil {
-		l.first = m
-	} else {
-		l.last.next = m
-	}
-	l.last = m
-}
-
-func (l *list) remove(m *message) {
-	if m.prev == nil {
-		l.first = m.next
-	} else {
-		m.prev.next = m.next
-	}
-	if m.next == nil {
-		l.last = m.prev
-	} else {
-		m.next.prev = m.prev
-	}
-	m.prev, m.next = nil, nil
+	byDue   int32                      // its place among the hidden ones, by due
+	byAge   int32                      // its place among all, by sent
+	inOrder fakeserver.Place[*message] // among the ready ones, or all of a group
+	fifo    *group
 }
 
 // newUUID is a random version 4 UUID. It names messages and requests; nothing is secret here.

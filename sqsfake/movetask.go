@@ -107,7 +107,7 @@ func (t *moveTask) move(m *message, now int64) bool {
 
 // stop ends what the queue does by itself.
 func (q *queue) stop() {
-	q.alarm.stop()
+	q.alarm.Stop()
 	for _, t := range q.tasks {
 		if t.status == taskRunning {
 			t.end(taskFailed, errNoQueue.code)

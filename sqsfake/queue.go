@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/onceq/onceq/internal/fakeserver"
 	"github.com/onceq/onceq/internal/heap"
 )
 
@@ -34,14 +35,14 @@ type queue struct {
 	last     uint64 // the number given last
 	hidden   heap.Heap[*message]
 	ages     heap.Heap[*message]
-	ready    list // of a standard queue
+	ready    fakeserver.List[*message] // of a standard queue
 	counts   [gone]int
 	order    order // of a FIFO queue
 	// scopeWas is the deduplication scope until scopeFrom, when that of the settings holds.
 	scopeWas  bool
 	scopeFrom int64
-	waiters   waiters
-	alarm     alarm
+	waiters   fakeserver.List[*waiter]
+	alarm     fakeserver.Alarm
 	tasks     []*moveTask // started with this queue as the source, the oldest first
 }
 
@@ -137,7 +138,7 @@ func (q *queue) leave(m *message) {
 		return
 	case ready:
 		if !q.fifo {
-			q.ready.remove(m)
+			q.ready.Remove(&m.inOrder)
 		}
 	case flying, delayed:
 		q.hidden.Remove(&m.byDue)
@@ -153,7 +154,7 @@ func (q *queue) enter(m *message, as state) {
 	case q.fifo:
 		q.order.update(m.fifo)
 	case as == ready:
-		q.ready.append(m)
+		q.ready.Append(&m.inOrder, m)
 	}
 }
 
@@ -164,7 +165,7 @@ func (q *queue) clear() {
 	}
 	q.messages = map[uint64]*message{}
 	q.hidden, q.ages = heap.Heap[*message]{}, heap.Heap[*message]{}
-	q.ready = list{}
+	q.ready = fakeserver.List[*message]{}
 	q.counts = [gone]int{}
 	q.order.reset()
 }
@@ -199,44 +200,18 @@ func (q *queue) changeDelay(now int64) {
 	}
 }
 
-// alarm is a queue's timer: it rings when a hidden message becomes visible while a receive
+// setAlarm sees to it that the alarm rings when a hidden message becomes visible while a receive
 // waits. Nobody else needs it, every call looks for itself.
-type alarm struct {
-	timer *time.Timer
-	due   int64
-	set   bool
-}
-
-func (a *alarm) stop() {
-	if a.set {
-		a.timer.Stop()
-		a.set = false
-	}
-}
-
-// setAlarm keeps the alarm at the earliest hidden message. One that rings too early only
-// sets itself anew: cheaper than moving it with every delete.
 func (q *queue) setAlarm(now int64) {
-	a := &q.alarm
-	if q.hidden.Len() == 0 || q.waiters.first == nil {
-		a.stop()
+	if q.hidden.Len() == 0 || q.waiters.First() == nil {
+		q.alarm.Stop()
 		return
 	}
-	due := q.hidden.First().Key
-	if a.set && a.due <= due {
-		return
-	}
-	a.stop()
-	a.set, a.due = true, due
-	if a.timer == nil {
-		a.timer = time.AfterFunc(time.Duration(due-now), q.ring)
-		return
-	}
-	a.timer.Reset(time.Duration(due - now))
+	q.alarm.Set(now, q.hidden.First().Key, q.ring)
 }
 
 func (q *queue) ring() {
 	now := q.lock()
-	q.alarm.set = false
+	q.alarm.Rung()
 	q.unlock(now)
 }

@@ -145,8 +145,8 @@ func (c *call) deleteQueue() *apiError {
 		return noQueue()
 	}
 	q.deleted = true
-	for w := q.waiters.first; w != nil; w = q.waiters.first {
-		q.waiters.answer(w, nil, noQueue())
+	for w := q.waiters.First(); w != nil; w = q.waiters.First() {
+		q.answer(w, nil, noQueue())
 	}
 	q.stop()
 	q.clear()

@@ -82,7 +82,7 @@ func (c *call) receive(w *wish, wait time.Duration) ([]took, *apiError) {
 		return got, nil
 	}
 	waiting := &waiter{wish: *w, answered: make(chan struct{})}
-	q.waiters.push(waiting)
+	q.waiters.Append(&waiting.place, waiting)
 	q.unlock(now)
 	return c.await(waiting, wait)
 }

@@ -14,21 +14,13 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"github.com/aws/smithy-go"
 
+	"github.com/onceq/onceq/internal/fakeserver/elsewhere"
 	"github.com/onceq/onceq/sqsfake"
 )
 
-// judge is the part of testing.T that a rig needs. What runs against a foreign server has
-// another one, which survives a failure.
-type judge interface {
-	Helper()
-	Fatal(...any)
-	Fatalf(string, ...any)
-	Context() context.Context
-}
-
 // rig is a client of an SQS server, the Go SDK's.
 type rig struct {
-	judge
+	elsewhere.Judge
 	api *sqs.Client
 	// prefix begins the names of queues, where the server is shared.
 	prefix string
@@ -59,7 +51,7 @@ func inBubbleOf(t *testing.T, o *sqsfake.Options, f func(r *rig)) {
 				t.Logf("Options.Seed %d", srv.Seed())
 			}
 		}()
-		f(&rig{judge: t, srv: srv, api: directClient(srv)})
+		f(&rig{Judge: t, srv: srv, api: directClient(srv)})
 	})
 }
 

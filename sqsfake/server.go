@@ -2,18 +2,16 @@ package sqsfake
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/onceq/onceq/internal/hits"
+	"github.com/onceq/onceq/internal/fakeserver"
 )
 
 // This file owns the Server: its start and its end, its faults and its log. Tests and cmd/sqsfake
@@ -29,9 +27,11 @@ type Server struct {
 	URL string
 
 	a      *account
-	faults hits.Table[Fault]
-	log    requestLog
+	faults fakeserver.Table[Fault]
+	log    fakeserver.Log[Request]
 	stop   func() // the HTTP server's, of Start
+	// control tells about the server and takes faults, for tests in other processes and languages.
+	control http.Handler
 }
 
 // New makes a server without queues; nil means the defaults. It listens nowhere: hand it to
@@ -49,11 +49,12 @@ func New(o *Options) *Server {
 	if o.MaxInFlight <= 0 {
 		a.o.MaxInFlight = 120_000
 	}
-	a.o.LogSize = cmp.Or(o.LogSize, 10_000)
+	a.o.LogSize = cmp.Or(o.LogSize, fakeserver.DefaultLogSize)
 	s := &Server{URL: "http://sqsfake.test", a: a}
-	s.log = requestLog{size: a.o.LogSize, counts: map[string]int{}}
+	s.log.Size = a.o.LogSize
 	s.faults.Rand = drawing(a.seed, "")
 	s.SetFaults(o.Faults...)
+	s.control = fakeserver.Control("sqsfake", s, s.putFaults)
 	return s
 }
 
@@ -61,24 +62,16 @@ func New(o *Options) *Server {
 // ends. Its address is in URL.
 func Start(t testing.TB, o *Options) *Server {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("sqsfake: %v", err)
-	}
+	l := fakeserver.Listen(t, "sqsfake")
 	s := New(o)
 	s.URL = "http://" + l.Addr().String()
 	h := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second}
 	s.stop = func() { _ = h.Close() }
-	go func() {
+	fakeserver.Serve(t, "sqsfake", s, func() error {
 		if err := h.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			t.Errorf("sqsfake: %v", err)
+			return err
 		}
-	}()
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("sqsfake: what was random plays again with Options.Seed %d", s.a.seed)
-		}
-		s.Close()
+		return nil
 	})
 	return s
 }
@@ -155,26 +148,14 @@ func (s *Server) pick(r *Request) *Fault {
 
 // Counts tells how many requests came, by action; those that failed count too, and those
 // that still wait. The requests of one message can be told from the difference of two.
-func (s *Server) Counts() map[string]int {
-	s.log.mu.Lock()
-	defer s.log.mu.Unlock()
-	return maps.Clone(s.log.counts)
-}
+func (s *Server) Counts() map[string]int { return s.log.Counts() }
 
 // Requests are the last requests that were answered, in the order of the answers: at most
 // [Options.LogSize].
-func (s *Server) Requests() []Request {
-	s.log.mu.Lock()
-	defer s.log.mu.Unlock()
-	return append([]Request(nil), s.log.kept.items[s.log.kept.head:]...)
-}
+func (s *Server) Requests() []Request { return s.log.Kept() }
 
 // ResetLog forgets the requests and sets the counts to zero.
-func (s *Server) ResetLog() {
-	s.log.mu.Lock()
-	defer s.log.mu.Unlock()
-	s.log.kept, s.log.counts = ring[Request]{}, map[string]int{}
-}
+func (s *Server) ResetLog() { s.log.Reset() }
 
 // Seed is [Options.Seed], or the one that was drawn in its place.
 func (s *Server) Seed() uint64 { return s.a.seed }

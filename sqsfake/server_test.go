@@ -19,7 +19,7 @@ import (
 func TestOverHTTP(t *testing.T) {
 	srv := sqsfake.Start(t, nil)
 	api := sqs.New(sqs.Options{BaseEndpoint: &srv.URL, Region: "us-east-1", Credentials: credentials{}})
-	r := &rig{judge: t, srv: srv, api: api}
+	r := &rig{Judge: t, srv: srv, api: api}
 	u, err := srv.CreateQueue("jobs.fifo", nil)
 	if err != nil || !strings.HasPrefix(u, srv.URL+"/000000000000/") {
 		t.Fatal(u, err)

@@ -1,5 +1,7 @@
 package sqsfake
 
+import "github.com/onceq/onceq/internal/fakeserver"
+
 // This file owns what a receive takes of a queue, and the receives that wait for more. receive.go
 // calls it, and end (queue.go) calls serve after each stretch of work on a queue. All of it belongs
 // to the server's lock: answer closes a channel, which ends the wait of who has asked.
@@ -36,7 +38,7 @@ func (q *queue) take(w *wish, now int64) (got []took) {
 		for m := q.nextReady(); m != nil && len(got) < limit; m = q.nextReady() {
 			// The rest of a run of a group: only its first message waits for the ones before.
 			for m != nil && m.state == ready && len(got) < limit {
-				next := m.next
+				next := m.inOrder.Next()
 				take(m)
 				m = next
 			}
@@ -62,12 +64,12 @@ func (q *queue) take(w *wish, now int64) (got []took) {
 // nextReady is the message that comes next.
 func (q *queue) nextReady() *message {
 	if !q.fifo {
-		return q.ready.first
+		return q.ready.First()
 	}
-	if q.order.first == nil {
-		return nil
+	if g := q.order.open.First(); g != nil {
+		return g.messages.First()
 	}
-	return q.order.first.messages.first
+	return nil
 }
 
 func (q *queue) deliver(m *message, w *wish, now int64) took {
@@ -107,58 +109,27 @@ func (q *queue) retake(w *wish, now int64) (got []took, ok bool) {
 
 // serve gives the waiting receives what there is.
 func (q *queue) serve(now int64) {
-	for w := q.waiters.first; w != nil && q.nextReady() != nil; w = q.waiters.first {
+	for w := q.waiters.First(); w != nil && q.nextReady() != nil; w = q.waiters.First() {
 		got := q.take(&w.wish, now)
 		if len(got) == 0 {
 			return
 		}
-		q.waiters.answer(w, got, nil)
+		q.answer(w, got, nil)
 	}
 }
 
 // waiter is a receive that waits for messages.
 type waiter struct {
 	wish
-	answered   chan struct{} // closed when got or err is there
-	got        []took
-	err        *apiError
-	listed     bool
-	prev, next *waiter
-}
-
-// waiters are those of a queue; the one that waits longest is served first.
-type waiters struct{ first, last *waiter }
-
-func (ws *waiters) push(w *waiter) {
-	w.prev, w.next, w.listed = ws.last, nil, true
-	if ws.last == nil {
-		ws.first = w
-	} else {
-		ws.last.next = w
-	}
-	ws.last = w
-}
-
-func (ws *waiters) remove(w *waiter) {
-	if !w.listed {
-		return
-	}
-	if w.prev == nil {
-		ws.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		ws.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.prev, w.next, w.listed = nil, nil, false
+	answered chan struct{} // closed when got or err is there
+	got      []took
+	err      *apiError
+	place    fakeserver.Place[*waiter]
 }
 
 // answer ends w's wait.
-func (ws *waiters) answer(w *waiter, got []took, err *apiError) {
-	ws.remove(w)
+func (q *queue) answer(w *waiter, got []took, err *apiError) {
+	q.waiters.Remove(&w.place)
 	w.got, w.err = got, err
 	close(w.answered)
 }
@@ -167,5 +138,5 @@ func (ws *waiters) answer(w *waiter, got []took, err *apiError) {
 func (q *queue) abandon(w *waiter) {
 	q.a.mu.Lock()
 	defer q.a.mu.Unlock()
-	q.waiters.remove(w)
+	q.waiters.Remove(&w.place)
 }

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/onceq/onceq/internal/hits"
+	"github.com/onceq/onceq/internal/fakeserver"
 )
 
 // This file owns the way of a request from its bytes to its answer, by HTTP or by Client. net/http,
@@ -43,15 +43,18 @@ func (s *Server) handle(ctx context.Context, r *http.Request, base string, body 
 	name, ok := strings.CutPrefix(r.Header.Get("X-Amz-Target"), target)
 	a := actions[name]
 	if !ok || a == nil {
-		s.log.begin("")
+		s.log.Begin("")
 		return s.unknown(r, name)
 	}
 	// The header becomes the system attribute where a message has none (LocalStack's recordings of
 	// AWS).
 	c := &call{a: s.a, ctx: ctx, base: base, trace: r.Header.Get("X-Amzn-Trace-Id"), fault: &noFault}
 	req := Request{Action: name, At: time.Now()}
-	s.log.begin(name)
-	defer s.log.end(&req)
+	s.log.Begin(name)
+	defer func() {
+		req.Took = time.Since(req.At)
+		s.log.End(req)
+	}()
 	err := c.in.parse(body, &a.signature, name)
 	queueName := c.in.queueName
 	if err == nil && c.in.given.has(pQueueURL) {
@@ -60,14 +63,14 @@ func (s *Server) handle(ctx context.Context, r *http.Request, base string, body 
 	req.Queue, req.Entries = queueName, c.countEntries(a)
 	f := s.pick(&req)
 	c.fault, req.Faulty = f, f != &noFault
-	if !hits.Pause(ctx, f.Delay, s.a.closing) {
+	if !fakeserver.Pause(ctx, f.Delay, s.a.closing) {
 		req.Code = noAnswer
 		return reply{outcome: silent}
 	}
 	if !f.whole() || f.Applied {
 		err = c.run(a, queueName, err)
 		req.Messages = c.brought
-		if !hits.Pause(ctx, f.ReplyDelay, s.a.closing) {
+		if !fakeserver.Pause(ctx, f.ReplyDelay, s.a.closing) {
 			req.Code = noAnswer
 			return reply{outcome: silent}
 		}
@@ -161,12 +164,13 @@ func (s *Server) unknown(r *http.Request, name string) reply {
 //
 // [the package comment]: https://pkg.go.dev/github.com/onceq/onceq/sqsfake
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if strings.HasPrefix(r.URL.Path, fakeserver.ControlPath("sqsfake")) {
+		s.control.ServeHTTP(w, r)
+		return
+	}
 	body, err := readBody(r)
 	if err != nil {
 		http.Error(w, fmt.Sprintf("sqsfake: reading the request: %v", err), http.StatusBadRequest)
-		return
-	}
-	if s.serveControl(w, r, body) {
 		return
 	}
 	scheme := "http://"

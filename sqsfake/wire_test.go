@@ -104,7 +104,7 @@ func TestErrorsOnTheWire(t *testing.T) {
 // body at all. Clients ask for the member.
 func TestAbsence(t *testing.T) {
 	inBubble(t, &sqsfake.Options{RecreateAtOnce: true}, func(r *rig) {
-		tt := r.judge.(*testing.T)
+		tt := r.Judge.(*testing.T)
 		q := r.queue("q")
 		on := func(rest string) string { return `{"QueueUrl":"` + *q + `"` + rest + `}` }
 		handle := func() string {
@@ -179,7 +179,7 @@ func TestTraceHeader(t *testing.T) {
 // TestExplicitZeros: an SDK that sends zeros, unlike Go's, must be understood.
 func TestExplicitZeros(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
-		tt := r.judge.(*testing.T)
+		tt := r.Judge.(*testing.T)
 		q := r.queue("q", "DelaySeconds", "60", "VisibilityTimeout", "60", "ReceiveMessageWaitTimeSeconds", "20")
 		if status, _, answer := post(tt, r.srv, "SendMessage", `{"QueueUrl":"`+*q+`","MessageBody":"a","DelaySeconds":0}`); status != 200 {
 			r.Fatal(answer)

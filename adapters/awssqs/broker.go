@@ -48,10 +48,10 @@ type Broker struct {
 }
 
 var (
-	_ broker.Broker        = (*Broker)(nil)
-	_ broker.Depther       = (*Broker)(nil)
-	_ broker.RedrivePolicy = (*Broker)(nil)
-	_ broker.Describer     = (*Broker)(nil)
+	_ broker.Broker    = (*Broker)(nil)
+	_ broker.Depther   = (*Broker)(nil)
+	_ broker.Redriver  = (*Broker)(nil)
+	_ broker.Describer = (*Broker)(nil)
 )
 
 // New makes the driver of the queue with that URL; it does no I/O. A name that ends in ".fifo" is a

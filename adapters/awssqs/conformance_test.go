@@ -2,7 +2,6 @@ package awssqs_test
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"testing"
 	"time"
@@ -13,25 +12,37 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
+	"github.com/onceq/onceq/internal/proof"
+	"github.com/onceq/onceq/internal/testserver"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/sqsfake"
 )
 
 // TestConformanceServer checks the driver on LocalStack, in real time. Where there is none but
-// sqsfake, the test below has said it all.
+// sqsfake, the test below has said it all. The run's seed draws which kind of queue has which
+// transport; make proof plays all four.
 func TestConformanceServer(t *testing.T) {
 	server(t)
+	drawn := proof.Seed(t) % 2
+	if !proof.Asked() {
+		proof.Leave(t, "awssqs on LocalStack: each kind of queue over the other transport")
+	}
 	for _, c := range []struct {
 		name string
 		fifo bool
 		over awssqs.Transport
+		draw uint64
 	}{
-		{"standard", false, awssqs.TransportSDK},
-		{"standard-lean", false, awssqs.TransportLean},
-		{"fifo", true, awssqs.TransportSDK},
-		{"fifo-lean", true, awssqs.TransportLean},
+		{"standard", false, awssqs.TransportSDK, 0},
+		{"standard-lean", false, awssqs.TransportLean, 1},
+		{"fifo", true, awssqs.TransportSDK, 1},
+		{"fifo-lean", true, awssqs.TransportLean, 0},
 	} {
+		if c.draw != drawn && !proof.Asked() {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // they wait for timeouts
 			h := harness(c.fifo, c.over, func(t testing.TB) *sqs.Client { return server(t).Client(t) })
 			h.Visibility = 6 * time.Second // a busy LocalStack looks for lapsed timeouts every few seconds
 			brokertest.Run(t, h)
@@ -52,19 +63,11 @@ func server(t testing.TB) *testaws.SQS {
 // TestMain lets more tests wait at a time than there are processors: in real time they wait for
 // timeouts.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
-	if !given {
-		if err := flag.Set(parallel, "64"); err != nil {
-			panic(err)
-		}
+	if err := testserver.Together(64); err != nil {
+		panic(err)
 	}
 	m.Run()
 }
-
-// parallel is go test's flag.
-const parallel = "test.parallel"
 
 // TestConformance checks the driver on the strict server, in virtual time, with both habits that
 // AWS has.

@@ -18,7 +18,7 @@ func TestBrokerThatNewDidNotMake(t *testing.T) {
 		_, received := b.Receive(ctx, broker.ReceiveOptions{Max: 1})
 		_, sent := b.Send(ctx, []broker.Outgoing{sized(1)})
 		_, depth := b.Depth(ctx)
-		_, _, _, policy := b.RedrivePolicy(ctx)
+		_, policy := b.Redrive(ctx)
 		_, _, checked := b.Check(ctx, awssqs.CheckOptions{})
 		_, visibility := b.VisibilityTimeout(ctx)
 		_, started := b.StartRedrive(ctx, nil)
@@ -26,7 +26,7 @@ func TestBrokerThatNewDidNotMake(t *testing.T) {
 		_, cancelled := b.CancelRedrive(ctx, "h")
 		holds := []broker.Hold{{Receipt: "r", For: time.Second}}
 		for call, err := range map[string]error{
-			"Receive": received, "Send": sent, "Depth": depth, "RedrivePolicy": policy, "Check": checked, "VisibilityTimeout": visibility,
+			"Receive": received, "Send": sent, "Depth": depth, "Redrive": policy, "Check": checked, "VisibilityTimeout": visibility,
 			"StartRedrive": started, "Redrives": listed, "CancelRedrive": cancelled,
 			"Ack": b.Ack(ctx, []broker.Receipt{"r"}), "Nack": b.Nack(ctx, holds), "Extend": b.Extend(ctx, holds),
 		} {

@@ -70,19 +70,19 @@ func (b *Broker) Depth(ctx context.Context) (broker.Depth, error) {
 	}, nil
 }
 
-// RedrivePolicy tells after how many receives SQS moves a message to which dead-letter queue (its
+// Redrive tells after how many receives SQS moves a message to which dead-letter queue (its
 // ARN), and how long this queue keeps messages.
-func (b *Broker) RedrivePolicy(ctx context.Context) (maxReceives int, target string, retention time.Duration, err error) {
+func (b *Broker) Redrive(ctx context.Context) (broker.RedrivePolicy, error) {
 	const call = "redrive policy"
 	as, err := b.ask(ctx, call, types.QueueAttributeNameRedrivePolicy, types.QueueAttributeNameMessageRetentionPeriod)
 	if err != nil {
-		return 0, "", 0, err
+		return broker.RedrivePolicy{}, err
 	}
 	p, err := policy(as)
 	if err != nil {
-		return 0, "", 0, b.wrap(call, err)
+		return broker.RedrivePolicy{}, b.wrap(call, err)
 	}
-	return p.receives, p.target, retentionOf(as), nil
+	return broker.RedrivePolicy{MaxReceives: p.receives, Target: p.target, Retention: retentionOf(as)}, nil
 }
 
 // VisibilityTimeout is the queue's own. It holds for receives that name none, such as Lambda's. It

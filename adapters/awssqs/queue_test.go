@@ -49,13 +49,13 @@ func TestRedrivePolicy(t *testing.T) {
 			target = arnOf(dlq)
 			as["RedrivePolicy"] = fmt.Sprintf(policy, target)
 		}
-		n, to, retention, err := makeBroker(t, c, makeQueue(t, c, false, as), nil).RedrivePolicy(t.Context())
-		if n != want || to != target || retention != 24*time.Hour || err != nil {
-			t.Errorf("the policy %s came as %d, %s, %v, %v", policy, n, to, retention, err)
+		p, err := makeBroker(t, c, makeQueue(t, c, false, as), nil).Redrive(t.Context())
+		if p != (broker.RedrivePolicy{MaxReceives: want, Target: target, Retention: 24 * time.Hour}) || err != nil {
+			t.Errorf("the policy %s came as %+v, %v", policy, p, err)
 		}
 	}
 	b, _ := stubbed(t, stubURL, nil, func(stubCall) stubAnswer { return stubAnswer{out: object{"Attributes": object{"RedrivePolicy": "{"}}} })
-	if _, _, _, err := b.RedrivePolicy(t.Context()); err == nil {
+	if _, err := b.Redrive(t.Context()); err == nil {
 		t.Error("a policy that cannot be read is none")
 	}
 }
@@ -178,8 +178,8 @@ func TestAttributesBeyondAllBounds(t *testing.T) {
 		if asked := s.of("ReceiveMessage")[0].in["VisibilityTimeout"]; asked != want.Seconds() || time.Until(ms[0].Deadline) > want {
 			t.Errorf("%q: asked for %v, until %v", text, asked, ms[0].Deadline)
 		}
-		if _, _, kept, err := b.RedrivePolicy(t.Context()); kept < 0 || err != nil {
-			t.Errorf("%q: kept for %v, %v", text, kept, err)
+		if p, err := b.Redrive(t.Context()); p.Retention < 0 || err != nil {
+			t.Errorf("%q: kept for %v, %v", text, p.Retention, err)
 		}
 		if d, err := b.VisibilityTimeout(t.Context()); d < 0 || text == "60" && d != time.Minute || err != nil {
 			t.Errorf("%q: hidden for %v, %v", text, d, err)

@@ -106,11 +106,11 @@ func TestJobsThatOutlastTheQueue(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				receives, _, kept, err := queue.RedrivePolicy(t.Context())
+				policy, err := queue.Redrive(t.Context())
 				if err != nil {
 					t.Fatal(err)
 				}
-				from := ahead.Queue{Keeps: kept, Receives: receives, Hop: queue.Limits().MaxNack}.From(due)
+				from := ahead.Queue{Keeps: policy.Retention, Receives: policy.MaxReceives, Hop: queue.Limits().MaxNack}.From(due)
 				sentence := c.why
 				if got := log.String(); !strings.Contains(got, sentence) || !strings.Contains(got, "due later than their queue can keep them") {
 					t.Errorf("the log has not %q: %s", sentence, got)

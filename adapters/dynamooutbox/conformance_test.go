@@ -1,7 +1,6 @@
 package dynamooutbox
 
 import (
-	"flag"
 	"testing"
 	"time"
 
@@ -11,25 +10,18 @@ import (
 	"github.com/onceq/onceq/broker/brokertest"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/dynamostore"
+	"github.com/onceq/onceq/internal/testserver"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 // TestMain lets more tests wait at a time than there are processors: in real time they wait for
 // timeouts.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
-	if !given {
-		if err := flag.Set(parallel, "64"); err != nil {
-			panic(err)
-		}
+	if err := testserver.Together(64); err != nil {
+		panic(err)
 	}
 	m.Run()
 }
-
-// parallel is go test's flag.
-const parallel = "test.parallel"
 
 // TestConformanceInMemory runs each case in virtual time, where the long holds cost nothing. Cases
 // about sends check Items, which [queue] puts by a transaction.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
+	"github.com/onceq/onceq/internal/dynamokit"
 	"github.com/onceq/onceq/internal/values"
 )
 
@@ -85,12 +85,8 @@ func within(field string, d, least, most time.Duration) error {
 	return nil
 }
 
-// tableName matches what DynamoDB takes for a table's name, or an ARN, which names a table of
-// another account.
-var tableName = regexp.MustCompile(`^(?:arn:[a-z0-9-]+:dynamodb:[a-z0-9-]*:[0-9]*:table/)?([a-zA-Z0-9_.-]+)$`)
-
 func checkTable(table string) error {
-	if m := tableName.FindStringSubmatch(table); m == nil || len(m[1]) < 3 || len(m[1]) > 255 {
+	if !dynamokit.IsTableName(table) {
 		return fmt.Errorf("dynamooutbox: New: table is %q, want 3 to 255 of A-Z a-z 0-9 _ - . or an ARN", table)
 	}
 	return nil

@@ -60,11 +60,11 @@ type Outbox struct {
 }
 
 var (
-	_ broker.Receiver      = (*Outbox)(nil)
-	_ broker.Depther       = (*Outbox)(nil)
-	_ broker.RedrivePolicy = (*Outbox)(nil)
-	_ broker.Peeker        = (*Outbox)(nil)
-	_ broker.Describer     = (*Outbox)(nil)
+	_ broker.Receiver  = (*Outbox)(nil)
+	_ broker.Depther   = (*Outbox)(nil)
+	_ broker.Redriver  = (*Outbox)(nil)
+	_ broker.Peeker    = (*Outbox)(nil)
+	_ broker.Describer = (*Outbox)(nil)
 )
 
 // New returns the outbox of that queue in table, a DynamoDB table's name or ARN. The queue's name,
@@ -156,9 +156,9 @@ func (b *Outbox) Describe() broker.Description {
 	return broker.Description{System: "aws_dynamodb", Name: b.queue, Address: b.region + "/" + b.tableName() + "/" + b.queue}
 }
 
-// RedrivePolicy answers that no message is ever moved away, nor removed by its age.
-func (b *Outbox) RedrivePolicy(ctx context.Context) (maxReceives int, target string, retention time.Duration, err error) {
-	return 0, "", 0, b.ready(ctx, "RedrivePolicy", 1, 1)
+// Redrive answers that no message is ever moved away, nor removed by its age.
+func (b *Outbox) Redrive(ctx context.Context) (broker.RedrivePolicy, error) {
+	return broker.RedrivePolicy{}, b.ready(ctx, "Redrive", 1, 1)
 }
 
 // ready tells why a call of n entries cannot begin.

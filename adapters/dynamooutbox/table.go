@@ -11,7 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/dynamokit"
 )
 
 // This file owns the table and what is recorded in it of the queue: the version of the items, and
@@ -25,8 +25,6 @@ const (
 	settingsSK     = "config"
 	attrVersion    = "version"
 	attrPartitions = "partitions"
-	// tablePause is the one between two looks at a table that is being made.
-	tablePause = 250 * time.Millisecond
 	// strayPause is the one between two looks for strays: 128 keys take some ten minutes.
 	strayPause = 5 * time.Second
 )
@@ -42,58 +40,15 @@ func (b *Outbox) CreateTable(ctx context.Context) error {
 	if err := b.ready(ctx, callCreate, 1, 1); err != nil {
 		return err
 	}
-	for {
-		out, err := b.rest.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &b.table})
-		switch {
-		case isMissing(err):
-			// Another starter may be as quick, and one that was just deleted may still be there.
-			if _, err := b.rest.CreateTable(ctx, b.newTable()); err != nil && !errors.As(err, new(*types.ResourceInUseException)) {
-				return b.explain(ctx, callCreate, err)
-			}
-		case err != nil:
-			return b.explain(ctx, callCreate, err)
-		case out.Table.TableStatus == types.TableStatusActive, out.Table.TableStatus == types.TableStatusUpdating:
-			if err := b.checkKey(out.Table); err != nil {
-				return b.wrap(callCreate, err)
-			}
-			return b.explain(ctx, callCreate, b.record(ctx))
-		}
-		if !retry.Rest(ctx, tablePause) {
-			return b.explain(ctx, callCreate, fmt.Errorf("table %s is not there yet", b.table))
-		}
+	t := &dynamokit.Table{Name: b.table, Partition: attrPK, Sort: attrSK}
+	d, err := dynamokit.Create(ctx, b.rest, t.Definition())
+	if err != nil {
+		return b.explain(ctx, callCreate, err)
 	}
-}
-
-func (b *Outbox) newTable() *dynamodb.CreateTableInput {
-	return &dynamodb.CreateTableInput{
-		TableName: &b.table, BillingMode: types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{
-			{AttributeName: aws.String(attrPK), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String(attrSK), AttributeType: types.ScalarAttributeTypeS},
-		},
-		KeySchema: []types.KeySchemaElement{
-			{AttributeName: aws.String(attrPK), KeyType: types.KeyTypeHash},
-			{AttributeName: aws.String(attrSK), KeyType: types.KeyTypeRange},
-		},
+	if err := t.CheckKey(d); err != nil {
+		return b.wrap(callCreate, err)
 	}
-}
-
-// checkKey refuses a table that was made for something else.
-func (b *Outbox) checkKey(t *types.TableDescription) error {
-	has := make(map[string]string)
-	for _, k := range t.KeySchema {
-		has[aws.ToString(k.AttributeName)] = string(k.KeyType)
-	}
-	for _, a := range t.AttributeDefinitions {
-		if n := aws.ToString(a.AttributeName); has[n] != "" {
-			has[n] += " " + string(a.AttributeType)
-		}
-	}
-	if len(has) == 2 && has[attrPK] == "HASH S" && has[attrSK] == "RANGE S" {
-		return nil
-	}
-	return fmt.Errorf("table %s has the key %v, want the partition key %q and the sort key %q, both strings: it was made for something else",
-		b.table, has, attrPK, attrSK)
+	return b.explain(ctx, callCreate, b.record(ctx))
 }
 
 // record writes the queue's settings where there are none, and compares them otherwise.

@@ -39,9 +39,9 @@ type Broker struct {
 }
 
 var (
-	_ broker.Broker        = (*Broker)(nil)
-	_ broker.RedrivePolicy = (*Broker)(nil)
-	_ broker.Describer     = (*Broker)(nil)
+	_ broker.Broker    = (*Broker)(nil)
+	_ broker.Redriver  = (*Broker)(nil)
+	_ broker.Describer = (*Broker)(nil)
 )
 
 // New makes the driver of a topic and a pull subscription; it does no I/O. The names are full:

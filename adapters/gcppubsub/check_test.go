@@ -196,9 +196,9 @@ func TestRedrivePolicy(t *testing.T) {
 	b, _ := stubbed(t, nil, func(context.Context, proto.Message) (proto.Message, error) { return sub, nil })
 	want := func(receives int, target string, kept time.Duration) {
 		t.Helper()
-		n, to, d, err := b.RedrivePolicy(t.Context())
-		if err != nil || n != receives || to != target || d != kept {
-			t.Errorf("%d, %q, %v, %v", n, to, d, err)
+		p, err := b.Redrive(t.Context())
+		if err != nil || p != (broker.RedrivePolicy{MaxReceives: receives, Target: target, Retention: kept}) {
+			t.Errorf("%+v, %v", p, err)
 		}
 	}
 	want(0, "", 7*day)
@@ -216,7 +216,7 @@ func TestRedrivePolicy(t *testing.T) {
 	b, _ = stubbed(t, nil, func(context.Context, proto.Message) (proto.Message, error) {
 		return nil, status.Error(codes.PermissionDenied, "x")
 	})
-	if _, _, _, err := b.RedrivePolicy(t.Context()); err == nil || !strings.Contains(err.Error(), "roles/pubsub.viewer") || errors.Is(err, broker.ErrUnsupported) {
+	if _, err := b.Redrive(t.Context()); err == nil || !strings.Contains(err.Error(), "roles/pubsub.viewer") || errors.Is(err, broker.ErrUnsupported) {
 		t.Errorf("%v", err)
 	}
 }

@@ -112,7 +112,7 @@ func TestClientsHaveTheirOwnConnections(t *testing.T) {
 	if got := l.taken(); got != 4 {
 		t.Errorf("%d connections", got)
 	}
-	if _, _, _, err := b.RedrivePolicy(t.Context()); err != nil {
+	if _, err := b.Redrive(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if _, _, err := b.Check(t.Context(), gcppubsub.CheckOptions{}); err != nil {
@@ -132,7 +132,7 @@ func TestClientsRepeatNothing(t *testing.T) {
 		"Pull":              func() error { _, err := b.Receive(t.Context(), asked); return err },
 		"Acknowledge":       func() error { return b.Ack(t.Context(), receipts(1, 1)) },
 		"ModifyAckDeadline": func() error { return b.Nack(t.Context(), holdsOf(receipts(1, 1), 0)) },
-		"GetSubscription":   func() error { _, _, _, err := b.RedrivePolicy(t.Context()); return err },
+		"GetSubscription":   func() error { _, err := b.Redrive(t.Context()); return err },
 	} {
 		before := s.Counts()[method]
 		if err := do(); err == nil {

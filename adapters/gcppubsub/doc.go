@@ -15,7 +15,7 @@
 //	an operator   roles/pubsub.subscriber and roles/pubsub.viewer on the dead-letter subscription
 //	              roles/pubsub.publisher on the topic
 //
-// The viewer's role is for what a worker looks at when it starts ([Broker.RedrivePolicy]), for
+// The viewer's role is for what a worker looks at when it starts ([Broker.Redrive]), for
 // [Broker.Check], and for the ack deadline. Without it the worker warns that it could not look, and
 // extends messages after each pull. docs/backend-pubsub.md has the commands, and what Pub/Sub's own
 // service agent needs where Pub/Sub dead-letters by itself.

@@ -106,7 +106,7 @@ func TestSettingsAreReadAgain(t *testing.T) {
 			}
 		}
 		// A worker looks at the settings when it starts, and its receives take those.
-		if _, _, _, err := b.RedrivePolicy(t.Context()); err != nil {
+		if _, err := b.Redrive(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		begun := time.Now()

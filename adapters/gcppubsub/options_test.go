@@ -81,7 +81,7 @@ func TestHalfABroker(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	_, receive := sends.Receive(t.Context(), asked)
-	_, _, _, policy := sends.RedrivePolicy(t.Context())
+	_, policy := sends.Redrive(t.Context())
 	_, _, check := sends.Check(t.Context(), gcppubsub.CheckOptions{})
 	for _, err := range []error{
 		receive, policy, check, sends.Ack(t.Context(), receipts(1, 1)), sends.Nack(t.Context(), holdsOf(receipts(1, 1), 0)),
@@ -103,7 +103,7 @@ func TestNilAndZeroBrokers(t *testing.T) {
 	for _, b := range []*gcppubsub.Broker{nil, {}} {
 		_, receive := b.Receive(t.Context(), asked)
 		_, send := b.Send(t.Context(), outs("1"))
-		_, _, _, policy := b.RedrivePolicy(t.Context())
+		_, policy := b.Redrive(t.Context())
 		for _, err := range []error{receive, send, policy, b.Ack(t.Context(), receipts(1, 1))} {
 			if !errors.Is(err, broker.ErrClosed) {
 				t.Errorf("%v", err)

@@ -6,6 +6,8 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/onceq/onceq/broker"
 )
 
 // This file owns what is asked of a subscription's settings. Workers ask for its policy when they
@@ -24,17 +26,17 @@ const (
 	defaultReceives  = 5
 )
 
-// RedrivePolicy tells after how many deliveries Pub/Sub moves a message to which dead-letter topic
+// Redrive tells after how many deliveries Pub/Sub moves a message to which dead-letter topic
 // (its full name), and how long the subscription keeps messages. Where the topic keeps them longer,
 // it is that time. It needs pubsub.subscriptions.get, which roles/pubsub.viewer has and
 // roles/pubsub.subscriber has not.
-func (b *Broker) RedrivePolicy(ctx context.Context) (maxReceives int, target string, retention time.Duration, err error) {
+func (b *Broker) Redrive(ctx context.Context) (broker.RedrivePolicy, error) {
 	s, err := b.ask(ctx, callPolicy)
 	if err != nil {
-		return 0, "", 0, err
+		return broker.RedrivePolicy{}, err
 	}
-	maxReceives, target = policyOf(s)
-	return maxReceives, target, retentionOf(s), nil
+	maxReceives, target := policyOf(s)
+	return broker.RedrivePolicy{MaxReceives: maxReceives, Target: target, Retention: retentionOf(s)}, nil
 }
 
 func policyOf(s *pubsubpb.Subscription) (maxReceives int, target string) {

@@ -15,9 +15,10 @@ import (
 )
 
 // This file owns the Broker: what NewBroker makes of a topic and a subscription, how a subscription
-// that failed is replaced, and Close. Workers, Send and dlq call a Broker's methods from many
-// goroutines. b.mu guards the current source, the deliveries (ledger.go) and what is known of
-// waiting messages, and is held during no call. Who has b.turn may call Reopen.
+// that failed is replaced, and how a call begins and fails. close.go has Close. Workers, Send and
+// dlq call a Broker's methods from many goroutines. b.mu guards the current source, the deliveries
+// (ledger.go) and what is known of waiting messages, and is held during no call. Who has b.turn may
+// call Reopen.
 
 // Broker is a topic and a subscription of gocloud. Its methods may be called from many goroutines.
 type Broker struct {
@@ -49,24 +50,6 @@ type Broker struct {
 	stats     Stats
 }
 
-// source is a subscription, and how many of its deliveries are not settled. b.mu guards it.
-type source struct {
-	sub    *pubsub.Subscription
-	open   int
-	asked  bool // gocloud may hold messages
-	failed bool
-	gone   bool
-}
-
-// kind is a driver that the Broker knows.
-type kind int
-
-const (
-	anyDriver kind = iota
-	onSQS
-	onPubSub
-)
-
 var (
 	_ broker.Broker    = (*Broker)(nil)
 	_ broker.Describer = (*Broker)(nil)
@@ -76,12 +59,9 @@ var (
 // the topic may be nil, and where nothing is received the subscription may. The calls that then
 // have no target are answered ErrUnsupported. Nobody else may receive from the subscription. Close
 // shuts it down, and leaves the topic open.
-func NewBroker(topic *pubsub.Topic, subscription *pubsub.Subscription, o *Options) (*Broker, error) {
+func NewBroker(topic *pubsub.Topic, subscription *pubsub.Subscription, o Options) (*Broker, error) {
 	if topic == nil && subscription == nil {
 		return nil, errors.New("gocloudpubsub: NewBroker: neither a topic nor a subscription is given")
-	}
-	if o == nil {
-		o = &Options{}
 	}
 	b := &Broker{topic: topic}
 	b.sends, b.comes = kindOfTopic(topic), kindOfSubscription(subscription)
@@ -93,7 +73,7 @@ func NewBroker(topic *pubsub.Topic, subscription *pubsub.Subscription, o *Option
 		return nil, err
 	}
 	b.name = b.o.Queue
-	b.limits = b.makeLimits()
+	b.limits = makeLimits(b.sends, b.comes, b.service, &b.o)
 	b.own = b.o.Visibility
 	b.closing, b.close = context.WithCancel(context.Background())
 	b.ended, b.end = context.WithCancel(context.Background())
@@ -132,38 +112,6 @@ func (b *Broker) Describe() broker.Description {
 		d.System = "gcp_pubsub"
 	}
 	return d
-}
-
-// Close takes for [Options].ReceiveGrace what gocloud has received and not handed out, gives it
-// back, 100 messages at most, sends the acks that gocloud holds, and shuts the subscription down.
-// Stop the workers first. All later calls are answered ErrClosed. The topic stays as it is. An
-// error tells of acks that failed: their messages come again.
-func (b *Broker) Close() error {
-	if b.closed() {
-		return nil
-	}
-	b.close()
-	defer b.end()
-	b.mu.Lock()
-	s := b.source // no other comes after it, because replace looks under the lock
-	asked := s != nil && s.asked
-	b.mu.Unlock()
-	if asked {
-		ds, _ := b.hoard(context.Background(), s, time.Now().Add(b.o.ReceiveGrace))
-		b.giveBack(context.Background(), ds)
-	}
-	b.mu.Lock()
-	b.ledger.clear()
-	for o := range b.old {
-		b.ending.Go(func() { _ = b.shutdown(o) })
-	}
-	b.mu.Unlock()
-	var err error
-	if s != nil {
-		err = b.shutdown(s)
-	}
-	b.ending.Wait()
-	return err
 }
 
 // closed is also true of a Broker that NewBroker did not make.
@@ -262,6 +210,26 @@ func (b *Broker) check(call string, n, most int) error {
 		return b.wrap(call, unsupported("%d entries; a batch has at most %d", n, most))
 	}
 	return nil
+}
+
+// wrap names the call and, where it is known, the queue.
+func (b *Broker) wrap(call string, err error) error {
+	if b == nil || b.name == "" {
+		return fmt.Errorf("gocloudpubsub: %s: %w", call, err)
+	}
+	return fmt.Errorf("gocloudpubsub: %s %s: %w", call, b.name, err)
+}
+
+// failed turns the error of a whole call into the contract's. errors.As still reaches gocloud's and
+// the SDK's own.
+func (b *Broker) failed(ctx context.Context, call string, err error) error {
+	switch {
+	case b.closed():
+		return b.wrap(call, broker.ErrClosed)
+	case ctx.Err() != nil && !errors.Is(err, ctx.Err()):
+		err = fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return b.wrap(call, classify(call, err))
 }
 
 // Stats counts what a Broker has done since it was made.

@@ -18,14 +18,14 @@ func TestConformanceMemory(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		o    mempubsub.SubscriptionOptions
-	}{{name: "prefetch"}, {"no-prefetch", mempubsub.SubscriptionOptions{ReceiveBatcherOptions: gocloudpubsub.NoPrefetch}}} {
+	}{{name: "prefetch"}, {"no-prefetch", mempubsub.SubscriptionOptions{ReceiveBatcherOptions: gocloudpubsub.NoPrefetch()}}} {
 		t.Run(c.name, func(t *testing.T) {
 			h := brokertest.Harness{
 				Slack: poll + time.Millisecond,
 				Open: func(t testing.TB, o brokertest.QueueOptions) brokertest.Queue {
 					topic := mempubsub.NewTopic()
 					sub := mempubsub.NewSubscriptionWithOptions(topic, o.Visibility, &c.o)
-					b := makeBroker(t, topic, sub, &gocloudpubsub.Options{Visibility: o.Visibility, Reopen: never})
+					b := makeBroker(t, topic, sub, gocloudpubsub.Options{Visibility: o.Visibility, Reopen: never})
 					return brokertest.Queue{
 						Broker: b,
 						Close: func() error {

@@ -5,22 +5,23 @@ import (
 	"testing"
 
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
 )
 
 func TestDescribe(t *testing.T) {
 	q := &tiny{}
-	b, err := gocloudpubsub.NewBroker(q.topic(), nil, nil)
+	b, err := gocloudpubsub.NewBroker(q.topic(), nil, gocloudpubsub.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, want := b.Describe(), (broker.Description{System: "gocloud"}); got != want {
 		t.Errorf("of a driver nobody knows it is %+v, want %+v", got, want)
 	}
-	bubble(t, func(t *testing.T) {
-		c := fakeClient(fake(t, nil))
-		url := makeQueue(t, c, false, nil)
-		d := brokerOnSQS(t, c, url, &gocloudpubsub.Options{Queue: url}).Describe()
+	gocloudtest.Bubble(t, func(t *testing.T) {
+		c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
+		url := gocloudtest.MakeQueue(t, c, false, nil)
+		d := brokerOnSQS(t, c, url, gocloudpubsub.Options{Queue: url}).Describe()
 		if d.System != "aws_sqs" || d.Address != url || d.Name == "" || !strings.HasSuffix(url, "/"+d.Name) {
 			t.Errorf("on SQS it is %+v", d)
 		}

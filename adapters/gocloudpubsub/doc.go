@@ -1,6 +1,14 @@
-// Package gocloudpubsub joins onceq and gocloud.dev/pubsub, both ways.
+// Package gocloudpubsub lets onceq's workers run on the queues of gocloud.dev/pubsub:
 //
-// # A gocloud queue as a broker
+//	queue, err := gocloudpubsub.NewBroker(topic, subscription, gocloudpubsub.Options{
+//		Queue:  url, // of the SQS queue, or the Pub/Sub subscription's full name
+//		Reopen: func(ctx context.Context) (*pubsub.Subscription, error) { return open(ctx) },
+//	})
+//
+// The way back, a program of gocloud's on a queue of onceq's, is
+// [github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub].
+//
+// # What it can do
 //
 // [NewBroker] makes a [github.com/onceq/onceq/broker.Broker] of a *pubsub.Topic and a
 // *pubsub.Subscription of any gocloud driver. What it can do depends on the driver, and Limits say

@@ -16,6 +16,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
 )
 
@@ -24,10 +25,10 @@ import (
 // receives while a Broker closes stays hidden for the queue's timeout, so the last jobs are late:
 // the log has how late.
 func TestManyDrains(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	gocloudtest.Bubble(t, func(t *testing.T) {
 		const n, took = 800, 80 * time.Millisecond
-		c := fakeClient(fake(t, nil))
-		url := makeQueue(t, c, false, map[string]string{string(types.QueueAttributeNameVisibilityTimeout): "30"})
+		c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
+		url := gocloudtest.MakeQueue(t, c, false, map[string]string{string(types.QueueAttributeNameVisibilityTimeout): "30"})
 		depth := func() string {
 			out, err := c.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{"All"}})
 			if err != nil {
@@ -55,7 +56,7 @@ func TestManyDrains(t *testing.T) {
 			sub := func() *pubsub.Subscription {
 				return awssnssqs.OpenSubscription(t.Context(), c, url, so)
 			}
-			return makeBroker(t, awssnssqs.OpenSQSTopic(t.Context(), c, url, nil), sub(), &gocloudpubsub.Options{
+			return makeBroker(t, awssnssqs.OpenSQSTopic(t.Context(), c, url, nil), sub(), gocloudpubsub.Options{
 				Queue: url, Visibility: 30 * time.Second,
 				Reopen: func(context.Context) (*pubsub.Subscription, error) { return sub(), nil },
 			})

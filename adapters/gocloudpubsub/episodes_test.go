@@ -17,6 +17,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
@@ -140,14 +141,14 @@ func (q *tiny) empty() bool {
 // another one, the jobs whose acks were lost come again and are not done again, and the old
 // subscription is shut down.
 func TestAckFailsForGood(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	gocloudtest.Bubble(t, func(t *testing.T) {
 		q := &tiny{visibility: 10 * time.Second, failAck: func(call int) error {
 			if call == 3 || call == 7 {
 				return errForGood
 			}
 			return nil
 		}}
-		b := q.broker(t, &gocloudpubsub.NoPrefetch, nil)
+		b := q.broker(t, new(gocloudpubsub.NoPrefetch()), nil)
 		js := newJobs(t, time.Second)
 		send(t, b, 20)
 		stop := js.work(t, b, 2, 0)
@@ -173,18 +174,18 @@ func TestAckFailsForGood(t *testing.T) {
 
 // Somebody shuts the subscription down, and for a minute no other can be opened.
 func TestSubscriptionIsShutDown(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	gocloudtest.Bubble(t, func(t *testing.T) {
 		q := &tiny{visibility: 10 * time.Second}
-		sub := q.subscribe(&gocloudpubsub.NoPrefetch)
+		sub := q.subscribe(new(gocloudpubsub.NoPrefetch()))
 		var back time.Time
 		var asked atomic.Int32
-		b := makeBroker(t, q.topic(), sub, &gocloudpubsub.Options{
+		b := makeBroker(t, q.topic(), sub, gocloudpubsub.Options{
 			Visibility: q.visibility,
 			Reopen: func(context.Context) (*pubsub.Subscription, error) {
 				if asked.Add(1); time.Now().Before(back) {
 					return nil, errors.New("not yet")
 				}
-				return q.subscribe(&gocloudpubsub.NoPrefetch), nil
+				return q.subscribe(new(gocloudpubsub.NoPrefetch())), nil
 			},
 		})
 		js := newJobs(t, 2*time.Second)
@@ -207,7 +208,7 @@ func TestSubscriptionIsShutDown(t *testing.T) {
 // At a drain gocloud holds messages that nobody has started. They are there for another worker at
 // once, and not after their timeout of an hour.
 func TestDrainHandsBackWhatGocloudHolds(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	gocloudtest.Bubble(t, func(t *testing.T) {
 		q := &tiny{visibility: time.Hour}
 		b := q.broker(t, nil, nil)
 		js := newJobs(t, 300*time.Millisecond)
@@ -238,7 +239,7 @@ func TestSecondConsumerJoinsLate(t *testing.T) {
 		extend bool
 	}{{"alone", false}, {"extender", true}} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			gocloudtest.Bubble(t, func(t *testing.T) {
 				const n = 1500
 				q := &tiny{visibility: 2 * time.Second}
 				set := func(o *gocloudpubsub.Options) {
@@ -268,7 +269,7 @@ func TestSecondConsumerJoinsLate(t *testing.T) {
 // TestSecondConsumerOfGocloudAlone is what the test above would be without us: it shows that there
 // is something to hold.
 func TestSecondConsumerOfGocloudAlone(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	gocloudtest.Bubble(t, func(t *testing.T) {
 		const n = 1500
 		q := &tiny{visibility: 2 * time.Second}
 		topic := q.topic()
@@ -316,9 +317,9 @@ func TestSecondConsumerOfGocloudAlone(t *testing.T) {
 
 // Without nacks a job that fails would never come again.
 func TestDriverWithoutNacks(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	gocloudtest.Bubble(t, func(t *testing.T) {
 		q := &tiny{visibility: 10 * time.Second, noNack: true}
-		b := q.broker(t, &gocloudpubsub.NoPrefetch, nil)
+		b := q.broker(t, new(gocloudpubsub.NoPrefetch()), nil)
 		send(t, b, 1)
 		ms, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Wait: -1})
 		if !errors.Is(err, broker.ErrUnsupported) || len(ms) > 0 {
@@ -332,13 +333,13 @@ func TestDriverWithoutNacks(t *testing.T) {
 
 // The deliveries of a subscription that failed are settled through it.
 func TestOldDeliveriesAfterAReopen(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	gocloudtest.Bubble(t, func(t *testing.T) {
 		q := &tiny{visibility: time.Hour}
-		sub := q.subscribe(&gocloudpubsub.NoPrefetch)
-		b := makeBroker(t, q.topic(), sub, &gocloudpubsub.Options{
+		sub := q.subscribe(new(gocloudpubsub.NoPrefetch()))
+		b := makeBroker(t, q.topic(), sub, gocloudpubsub.Options{
 			Visibility: q.visibility,
 			Reopen: func(context.Context) (*pubsub.Subscription, error) {
-				return q.subscribe(&gocloudpubsub.NoPrefetch), nil
+				return q.subscribe(new(gocloudpubsub.NoPrefetch())), nil
 			},
 		})
 		send(t, b, 2)
@@ -398,22 +399,22 @@ func TestOptions(t *testing.T) {
 		"Options.CallTimeout: 10m":                                             {Reopen: reopen, Visibility: time.Minute, CallTimeout: 10 * time.Minute},
 		"Options.CallTimeout: 5":                                               {Reopen: reopen, Visibility: time.Minute, CallTimeout: 5},
 	} {
-		_, err := gocloudpubsub.NewBroker(topic, sub, &o)
+		_, err := gocloudpubsub.NewBroker(topic, sub, o)
 		if err == nil || !strings.HasPrefix(err.Error(), "gocloudpubsub: "+want) {
 			t.Errorf("%s: the answer is %v", want, err)
 		}
 	}
-	if _, err := gocloudpubsub.NewBroker(nil, nil, nil); err == nil {
+	if _, err := gocloudpubsub.NewBroker(nil, nil, gocloudpubsub.Options{}); err == nil {
 		t.Error("a Broker without topic and subscription was made")
 	}
-	b, err := gocloudpubsub.NewBroker(topic, nil, nil)
+	b, err := gocloudpubsub.NewBroker(topic, nil, gocloudpubsub.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 1}); !errors.Is(err, broker.ErrUnsupported) {
 		t.Errorf("a Receive without a subscription was answered: %v", err)
 	}
-	if b, err = gocloudpubsub.NewBroker(nil, sub, &gocloudpubsub.Options{Reopen: reopen, Visibility: time.Minute}); err != nil {
+	if b, err = gocloudpubsub.NewBroker(nil, sub, gocloudpubsub.Options{Reopen: reopen, Visibility: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Send(t.Context(), []broker.Outgoing{{Body: []byte("a")}}); !errors.Is(err, broker.ErrUnsupported) {

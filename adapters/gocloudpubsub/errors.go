@@ -1,7 +1,6 @@
 package gocloudpubsub
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
@@ -20,26 +19,6 @@ const (
 	callSend    = "send"
 	callClose   = "close"
 )
-
-// wrap names the call and, where it is known, the queue.
-func (b *Broker) wrap(call string, err error) error {
-	if b == nil || b.name == "" {
-		return fmt.Errorf("gocloudpubsub: %s: %w", call, err)
-	}
-	return fmt.Errorf("gocloudpubsub: %s %s: %w", call, b.name, err)
-}
-
-// failed turns the error of a whole call into the contract's. errors.As still reaches gocloud's and
-// the SDK's own.
-func (b *Broker) failed(ctx context.Context, call string, err error) error {
-	switch {
-	case b.closed():
-		return b.wrap(call, broker.ErrClosed)
-	case ctx.Err() != nil && !errors.Is(err, ctx.Err()):
-		err = fmt.Errorf("%w: %w", ctx.Err(), err)
-	}
-	return b.wrap(call, classify(call, err))
-}
 
 // classify wraps err in the sentinel that fits gocloud's code, if one does.
 func classify(call string, err error) error {

@@ -23,14 +23,14 @@ func ExampleNewBroker() {
 	topic := mempubsub.NewTopic()
 	subscribe := func(context.Context) (*pubsub.Subscription, error) {
 		return mempubsub.NewSubscriptionWithOptions(topic, 30*time.Second, &mempubsub.SubscriptionOptions{
-			ReceiveBatcherOptions: gocloudpubsub.NoPrefetch,
+			ReceiveBatcherOptions: gocloudpubsub.NoPrefetch(),
 		}), nil
 	}
 	subscription, err := subscribe(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}
-	orders, err := gocloudpubsub.NewBroker(topic, subscription, &gocloudpubsub.Options{
+	orders, err := gocloudpubsub.NewBroker(topic, subscription, gocloudpubsub.Options{
 		Reopen: subscribe, Visibility: 30 * time.Second,
 	})
 	if err != nil {

@@ -14,6 +14,9 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
+// pubsubMinHold is the shortest extension, and the shortest timeout that a subscription can have.
+const pubsubMinHold = 10 * time.Second
+
 // pubsubQueue settles on Pub/Sub, with gocloud's client.
 type pubsubQueue struct {
 	client       *raw.SubscriberClient

@@ -97,7 +97,7 @@ func TestConformancePubSubServer(t *testing.T) {
 func TestMissingOnPubSub(t *testing.T) {
 	_, address := pubsubfake.Start(t, pubsubfake.Options{})
 	g := dial(t, address, "shop")
-	b := brokerOnPubSub(t, g, g.project+"/topics/none", g.project+"/subscriptions/none", &gocloudpubsub.Options{Visibility: 10 * time.Second})
+	b := brokerOnPubSub(t, g, g.project+"/topics/none", g.project+"/subscriptions/none", gocloudpubsub.Options{Visibility: 10 * time.Second})
 	if _, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Wait: -1}); !errors.Is(err, broker.ErrNotFound) {
 		t.Errorf("Receive was answered: %v", err)
 	}
@@ -128,7 +128,7 @@ func openPubSub(t testing.TB, g *google, k kind, o brokertest.QueueOptions) brok
 	if o.MaxReceives > 0 {
 		deadTopic = g.makeTopic(t)
 		dead := g.makeSubscription(t, deadTopic, nil)
-		q.DeadLetters = brokerOnPubSub(t, g, deadTopic, dead, &gocloudpubsub.Options{})
+		q.DeadLetters = brokerOnPubSub(t, g, deadTopic, dead, gocloudpubsub.Options{})
 	}
 	sub := g.makeSubscription(t, topic, func(s *pubsubpb.Subscription) {
 		s.EnableMessageOrdering, s.EnableExactlyOnceDelivery = k.ordered, k.exact
@@ -137,7 +137,7 @@ func openPubSub(t testing.TB, g *google, k kind, o brokertest.QueueOptions) brok
 			s.DeadLetterPolicy = &pubsubpb.DeadLetterPolicy{DeadLetterTopic: deadTopic, MaxDeliveryAttempts: int32(o.MaxReceives)}
 		}
 	})
-	b := brokerOnPubSub(t, g, topic, sub, &gocloudpubsub.Options{Ordered: k.ordered, Attempts: o.MaxReceives > 0})
+	b := brokerOnPubSub(t, g, topic, sub, gocloudpubsub.Options{Ordered: k.ordered, Attempts: o.MaxReceives > 0})
 	q.Broker, q.Close = b, b.Close
 	q.SendRaw = func(ctx context.Context, body []byte, as map[string]string) error {
 		_, err := g.publisher.Publish(ctx, &pubsubpb.PublishRequest{Topic: topic, Messages: []*pubsubpb.PubsubMessage{{Data: body, Attributes: as}}})
@@ -146,12 +146,12 @@ func openPubSub(t testing.TB, g *google, k kind, o brokertest.QueueOptions) brok
 	return q
 }
 
-func brokerOnPubSub(t testing.TB, g *google, topic, sub string, o *gocloudpubsub.Options) *gocloudpubsub.Broker {
+func brokerOnPubSub(t testing.TB, g *google, topic, sub string, o gocloudpubsub.Options) *gocloudpubsub.Broker {
 	t.Helper()
 	o.Queue = sub
 	o.CallTimeout = time.Minute // 100 ordered messages go one by one, on a busy machine as well
 	open := func(context.Context) (*pubsub.Subscription, error) {
-		return gcppubsub.OpenSubscriptionByPath(g.subscriber, sub, &gcppubsub.SubscriptionOptions{ReceiveBatcherOptions: gocloudpubsub.NoPrefetch})
+		return gcppubsub.OpenSubscriptionByPath(g.subscriber, sub, &gcppubsub.SubscriptionOptions{ReceiveBatcherOptions: gocloudpubsub.NoPrefetch()})
 	}
 	o.Reopen = open
 	s, err := open(t.Context())

@@ -3,35 +3,20 @@ package gocloudpubsub_test
 import (
 	"context"
 	"errors"
-	"flag"
 	"testing"
 	"time"
 
 	"gocloud.dev/pubsub"
 
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 )
 
-// TestMain lets more tests wait at a time than there are processors: in real time they wait for
-// timeouts.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
-	if !given {
-		if err := flag.Set(parallel, "256"); err != nil {
-			panic(err)
-		}
-	}
-	m.Run()
-}
-
-// parallel is go test's flag.
-const parallel = "test.parallel"
+func TestMain(m *testing.M) { gocloudtest.Main(m) }
 
 // makeBroker is a Broker that ends with the test, with all that gocloud began: some of its drivers
 // sleep for a while after an empty look.
-func makeBroker(t testing.TB, topic *pubsub.Topic, sub *pubsub.Subscription, o *gocloudpubsub.Options) *gocloudpubsub.Broker {
+func makeBroker(t testing.TB, topic *pubsub.Topic, sub *pubsub.Subscription, o gocloudpubsub.Options) *gocloudpubsub.Broker {
 	t.Helper()
 	b, err := gocloudpubsub.NewBroker(topic, sub, o)
 	if err != nil {

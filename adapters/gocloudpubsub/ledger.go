@@ -22,6 +22,15 @@ type delivery struct {
 	until    time.Time // the deadline that is known
 }
 
+// source is a subscription, and how many of its deliveries are not settled. b.mu guards it.
+type source struct {
+	sub    *pubsub.Subscription
+	open   int
+	asked  bool // gocloud may hold messages
+	failed bool
+	gone   bool
+}
+
 type ledger struct {
 	prefix string
 	n      uint64

@@ -27,7 +27,7 @@ const (
 
 // NoPrefetch, as ReceiveBatcherOptions of a gocloud driver's SubscriptionOptions, keeps gocloud
 // from receiving ahead: it then holds one message at most. Each message costs a receive.
-var NoPrefetch = batcher.Options{MaxBatchSize: 1, MaxHandlers: 1}
+func NoPrefetch() batcher.Options { return batcher.Options{MaxBatchSize: 1, MaxHandlers: 1} }
 
 // Options set up a Broker.
 type Options struct {

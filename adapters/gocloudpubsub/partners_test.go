@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
 )
 
@@ -68,9 +69,9 @@ func TestPartnersOnSQS(t *testing.T) {
 		"both theirs": func(t *testing.T, _, theirs broker.Broker) { travel(t, theirs, theirs) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				c := fakeClient(fake(t, nil))
-				url := makeQueue(t, c, false, nil)
+			gocloudtest.Bubble(t, func(t *testing.T) {
+				c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
+				url := gocloudtest.MakeQueue(t, c, false, nil)
 				ours, err := awssqs.New(c, url, nil)
 				if err != nil {
 					t.Fatal(err)
@@ -78,9 +79,9 @@ func TestPartnersOnSQS(t *testing.T) {
 				topic := awssnssqs.OpenSQSTopic(t.Context(), c, url, nil)
 				sub := awssnssqs.OpenSubscription(t.Context(), c, url, &awssnssqs.SubscriptionOptions{
 					Raw:      name == "from ours", // else gocloud opens what looks like a notification
-					WaitTime: time.Second, ReceiveBatcherOptions: gocloudpubsub.NoPrefetch,
+					WaitTime: time.Second, ReceiveBatcherOptions: gocloudpubsub.NoPrefetch(),
 				})
-				between(t, ours, makeBroker(t, topic, sub, &gocloudpubsub.Options{Queue: url, Reopen: never}))
+				between(t, ours, makeBroker(t, topic, sub, gocloudpubsub.Options{Queue: url, Reopen: never}))
 			})
 		})
 	}
@@ -96,13 +97,13 @@ func TestPartnersOnPubSub(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs := brokerOnPubSub(t, g, topic, sub, &gocloudpubsub.Options{})
+	theirs := brokerOnPubSub(t, g, topic, sub, gocloudpubsub.Options{})
 	travel(t, ours, theirs)
 	// gocloud's last receive is still under way, and would take what is sent now.
 	if err := theirs.Close(); err != nil {
 		t.Fatal(err)
 	}
-	theirs, err = gocloudpubsub.NewBroker(theirsTopic(t, g, topic), nil, nil)
+	theirs, err = gocloudpubsub.NewBroker(theirsTopic(t, g, topic), nil, gocloudpubsub.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,11 +113,11 @@ func TestPartnersOnPubSub(t *testing.T) {
 // What gocloud's own Topic writes on SQS is read as gocloud reads it: its escapes and its base64
 // are undone.
 func TestGocloudProducerOnSQS(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := fakeClient(fake(t, nil))
-		url := makeQueue(t, c, false, nil)
+	gocloudtest.Bubble(t, func(t *testing.T) {
+		c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
+		url := gocloudtest.MakeQueue(t, c, false, nil)
 		topic := awssnssqs.OpenSQSTopic(t.Context(), c, url, nil)
-		b := brokerOnSQS(t, c, url, &gocloudpubsub.Options{Queue: url})
+		b := brokerOnSQS(t, c, url, gocloudpubsub.Options{Queue: url})
 		for _, want := range []*pubsub.Message{
 			{Body: []byte("plain")},
 			{Body: []byte{0xff, 0xfe}, Metadata: map[string]string{"a name": "é %41"}},
@@ -149,10 +150,10 @@ func TestGocloudProducerOnSQS(t *testing.T) {
 
 // A message that has waited in gocloud for longer than its timeout is somebody else's by then.
 func TestWaitedTooLong(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		c := fakeClient(fake(t, nil))
-		url := makeQueue(t, c, false, nil)
-		b := brokerOnSQS(t, c, url, &gocloudpubsub.Options{Queue: url})
+	gocloudtest.Bubble(t, func(t *testing.T) {
+		c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
+		url := gocloudtest.MakeQueue(t, c, false, nil)
+		b := brokerOnSQS(t, c, url, gocloudpubsub.Options{Queue: url})
 		// gocloud's receive goes on when nobody waits any more, and brings the message.
 		if ms, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Wait: 1500 * time.Millisecond}); err != nil || len(ms) > 0 {
 			t.Fatalf("Receive was answered %d messages, %v", len(ms), err)

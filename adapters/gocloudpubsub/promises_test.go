@@ -12,6 +12,7 @@ import (
 	"gocloud.dev/pubsub/batcher"
 
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
 )
 
@@ -21,7 +22,7 @@ import (
 // Send: when a message was not sent, the later ones of its group are not sent either. Those of
 // another group, and those without, are.
 func TestSendKeepsAGroupsOrder(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	gocloudtest.Bubble(t, func(t *testing.T) {
 		q := &tiny{visibility: time.Minute, failSend: func(body string) error {
 			if body == "a2" {
 				return errForGood
@@ -29,7 +30,7 @@ func TestSendKeepsAGroupsOrder(t *testing.T) {
 			return nil
 		}}
 		topic := pubsub.NewTopic(q, &batcher.Options{MaxBatchSize: 1, MaxHandlers: 10})
-		b := makeBroker(t, topic, q.subscribe(&gocloudpubsub.NoPrefetch), &gocloudpubsub.Options{Visibility: q.visibility, Reopen: never})
+		b := makeBroker(t, topic, q.subscribe(new(gocloudpubsub.NoPrefetch())), gocloudpubsub.Options{Visibility: q.visibility, Reopen: never})
 		ms := []broker.Outgoing{
 			{Body: []byte("a1"), Group: "a"},
 			{Body: []byte("b1"), Group: "b"},
@@ -73,9 +74,9 @@ func TestSendKeepsAGroupsOrder(t *testing.T) {
 
 // Ack: after the Deadline it is ErrReceiptExpired, and gocloud is not asked. It would say yes.
 func TestAckAfterTheDeadline(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	gocloudtest.Bubble(t, func(t *testing.T) {
 		q := &tiny{visibility: 10 * time.Second}
-		b := q.broker(t, &gocloudpubsub.NoPrefetch, nil)
+		b := q.broker(t, new(gocloudpubsub.NoPrefetch()), nil)
 		send(t, b, 1)
 		m := receiveOne(t, b)
 		<-time.After(time.Until(m.Deadline) + time.Millisecond)
@@ -95,11 +96,11 @@ func TestAckAfterTheDeadline(t *testing.T) {
 // A deadline counts from before the call that extends, however long its answer takes: a service
 // counts from when it has read the request.
 func TestDeadlineOfASlowExtension(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	gocloudtest.Bubble(t, func(t *testing.T) {
 		const slow, hold = 2 * time.Second, 20 * time.Second
 		q := &tiny{visibility: 10 * time.Second}
 		calls := 0
-		b := q.broker(t, &gocloudpubsub.NoPrefetch, func(o *gocloudpubsub.Options) {
+		b := q.broker(t, new(gocloudpubsub.NoPrefetch()), func(o *gocloudpubsub.Options) {
 			o.Extender = q.extender()
 			o.Extender.Extend = func(ctx context.Context, ms []*pubsub.Message, d time.Duration) error {
 				calls++
@@ -139,11 +140,11 @@ func TestDeadlineOfASlowExtension(t *testing.T) {
 func TestReopenGivesTheSameAgain(t *testing.T) {
 	for name, same := range map[string]bool{"the same": true, "none": false} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			gocloudtest.Bubble(t, func(t *testing.T) {
 				q := &tiny{visibility: 10 * time.Second}
 				q.failReceive = func(int) error { return errForGood }
-				sub := q.subscribe(&gocloudpubsub.NoPrefetch)
-				b := makeBroker(t, q.topic(), sub, &gocloudpubsub.Options{
+				sub := q.subscribe(new(gocloudpubsub.NoPrefetch()))
+				b := makeBroker(t, q.topic(), sub, gocloudpubsub.Options{
 					Visibility: q.visibility,
 					Reopen: func(context.Context) (*pubsub.Subscription, error) {
 						if same {

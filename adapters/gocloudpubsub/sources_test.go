@@ -11,6 +11,7 @@ import (
 	"gocloud.dev/pubsub"
 
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
 )
 
@@ -35,13 +36,13 @@ func receiveOne(t *testing.T, b broker.Receiver) *broker.Message {
 
 // A subscription that failed has a delivery that nobody settles. Close ends it, too.
 func TestCloseEndsOldSubscriptions(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	gocloudtest.Bubble(t, func(t *testing.T) {
 		q := &tiny{visibility: 10 * time.Second}
-		sub := q.subscribe(&gocloudpubsub.NoPrefetch)
-		b := makeBroker(t, q.topic(), sub, &gocloudpubsub.Options{
+		sub := q.subscribe(new(gocloudpubsub.NoPrefetch()))
+		b := makeBroker(t, q.topic(), sub, gocloudpubsub.Options{
 			Visibility: q.visibility,
 			Reopen: func(context.Context) (*pubsub.Subscription, error) {
-				return q.subscribe(&gocloudpubsub.NoPrefetch), nil
+				return q.subscribe(new(gocloudpubsub.NoPrefetch())), nil
 			},
 		})
 		send(t, b, 2)
@@ -71,15 +72,15 @@ func TestCloseEndsOldSubscriptions(t *testing.T) {
 
 // Close comes while Reopen runs, which gives a subscription even so. Both are shut down.
 func TestCloseDuringReopen(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	gocloudtest.Bubble(t, func(t *testing.T) {
 		q := &tiny{visibility: 10 * time.Second}
-		sub := q.subscribe(&gocloudpubsub.NoPrefetch)
+		sub := q.subscribe(new(gocloudpubsub.NoPrefetch()))
 		q.failReceive = func(int) error { return errForGood }
-		b := makeBroker(t, q.topic(), sub, &gocloudpubsub.Options{
+		b := makeBroker(t, q.topic(), sub, gocloudpubsub.Options{
 			Visibility: q.visibility,
 			Reopen: func(context.Context) (*pubsub.Subscription, error) {
 				<-time.After(3 * time.Second)
-				return q.subscribe(&gocloudpubsub.NoPrefetch), nil
+				return q.subscribe(new(gocloudpubsub.NoPrefetch())), nil
 			},
 		})
 		done := make(chan error, 1)
@@ -103,7 +104,7 @@ func TestCloseDuringReopen(t *testing.T) {
 
 // A Broker that never received has nothing to give back, so its Close takes nothing.
 func TestCloseTakesNothingUnasked(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	gocloudtest.Bubble(t, func(t *testing.T) {
 		q := &tiny{visibility: time.Hour}
 		b := q.broker(t, nil, nil)
 		send(t, b, 20)
@@ -119,9 +120,9 @@ func TestCloseTakesNothingUnasked(t *testing.T) {
 // A delivery of a subscription that failed is never settled. Its subscription is shut down after it
 // has run out.
 func TestLapsedDeliveryKeepsNoSubscription(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	gocloudtest.Bubble(t, func(t *testing.T) {
 		q := &tiny{visibility: 10 * time.Second}
-		b := q.broker(t, &gocloudpubsub.NoPrefetch, nil)
+		b := q.broker(t, new(gocloudpubsub.NoPrefetch()), nil)
 		send(t, b, 1)
 		receiveOne(t, b)
 		for range 3 {
@@ -150,7 +151,7 @@ func TestLapsedDeliveryKeepsNoSubscription(t *testing.T) {
 func TestSettleDuringReopen(t *testing.T) {
 	var calls atomic.Int32
 	q := &tiny{visibility: time.Minute}
-	b := q.broker(t, &gocloudpubsub.NoPrefetch, nil)
+	b := q.broker(t, new(gocloudpubsub.NoPrefetch()), nil)
 	q.mu.Lock()
 	q.failReceive = func(int) error {
 		if calls.Add(1)%2 == 0 {
@@ -179,9 +180,9 @@ func TestDeadlineOfOneThatWaited(t *testing.T) {
 	waited := 0
 	for _, busy := range []time.Duration{time.Second, 4 * time.Second, 8 * time.Second, 11 * time.Second, time.Minute} {
 		t.Run(busy.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			gocloudtest.Bubble(t, func(t *testing.T) {
 				q := &tiny{visibility: 10 * time.Second}
-				b := q.broker(t, &gocloudpubsub.NoPrefetch, nil)
+				b := q.broker(t, new(gocloudpubsub.NoPrefetch()), nil)
 				send(t, b, 1)
 				first, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 10, Wait: -1})
 				if err != nil || len(first) != 1 {

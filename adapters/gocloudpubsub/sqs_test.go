@@ -2,16 +2,12 @@ package gocloudpubsub_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"maps"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 	"gocloud.dev/pubsub"
@@ -19,6 +15,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
 	"github.com/onceq/onceq/internal/testserver/testaws"
@@ -35,7 +32,7 @@ func TestConformanceSQS(t *testing.T) {
 	}{{"standard", false, sqsfake.StaleWork}, {"standard-void", false, sqsfake.StaleIgnored}, {"fifo", true, sqsfake.StaleRandom}} {
 		t.Run(c.name, func(t *testing.T) {
 			h := onSQS(c.fifo, true, func(t testing.TB) *sqs.Client {
-				return fakeClient(fake(t, &sqsfake.Options{StaleHandles: c.stale}))
+				return gocloudtest.Client(gocloudtest.FakeSQS(t, &sqsfake.Options{StaleHandles: c.stale}))
 			})
 			virtual(&h)
 			h.Slack = time.Second + time.Millisecond
@@ -47,7 +44,7 @@ func TestConformanceSQS(t *testing.T) {
 
 // TestConformanceSQSByGocloud checks the Broker without the queue's URL: gocloud alone settles.
 func TestConformanceSQSByGocloud(t *testing.T) {
-	h := onSQS(false, false, func(t testing.TB) *sqs.Client { return fakeClient(fake(t, nil)) })
+	h := onSQS(false, false, func(t testing.TB) *sqs.Client { return gocloudtest.Client(gocloudtest.FakeSQS(t, nil)) })
 	virtual(&h)
 	h.Slack = 2*time.Second + time.Millisecond // gocloud nacks for a second
 	brokertest.Run(t, h)
@@ -89,11 +86,11 @@ func onSQS(fifo, known bool, client func(testing.TB) *sqs.Client) brokertest.Har
 		},
 		Missing: func(t testing.TB) broker.Broker {
 			c := client(t)
-			url := makeQueue(t, c, fifo, nil)
+			url := gocloudtest.MakeQueue(t, c, fifo, nil)
 			if _, err := c.DeleteQueue(t.Context(), &sqs.DeleteQueueInput{QueueUrl: &url}); err != nil {
 				t.Fatal(err)
 			}
-			return brokerOnSQS(t, c, url, &gocloudpubsub.Options{Queue: url, Visibility: time.Second})
+			return brokerOnSQS(t, c, url, gocloudpubsub.Options{Queue: url, Visibility: time.Second})
 		},
 		Known: map[string]string{},
 	}
@@ -107,7 +104,7 @@ func openSQS(t testing.TB, c *sqs.Client, fifo, known bool, o brokertest.QueueOp
 	as := map[string]string{string(types.QueueAttributeNameVisibilityTimeout): inSeconds(o.Visibility)}
 	var q brokertest.Queue
 	if o.MaxReceives > 0 {
-		url := makeQueue(t, c, fifo, as)
+		url := gocloudtest.MakeQueue(t, c, fifo, as)
 		// The letters are read by our own driver: it sees what gocloud's reader would see.
 		letters, err := awssqs.New(c, url, &awssqs.Options{LongPoll: 20 * time.Second})
 		if err != nil {
@@ -120,8 +117,8 @@ func openSQS(t testing.TB, c *sqs.Client, fifo, known bool, o brokertest.QueueOp
 		}
 		as["RedrivePolicy"] = fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":"%d"}`, out.Attributes["QueueArn"], o.MaxReceives)
 	}
-	url := makeQueue(t, c, fifo, as)
-	options := &gocloudpubsub.Options{Ordered: fifo}
+	url := gocloudtest.MakeQueue(t, c, fifo, as)
+	options := gocloudpubsub.Options{Ordered: fifo}
 	if options.Queue = url; !known {
 		options.Queue, options.Visibility = "", o.Visibility
 	}
@@ -150,7 +147,7 @@ func openSQS(t testing.TB, c *sqs.Client, fifo, known bool, o brokertest.QueueOp
 	return q
 }
 
-func brokerOnSQS(t testing.TB, c *sqs.Client, url string, o *gocloudpubsub.Options) *gocloudpubsub.Broker {
+func brokerOnSQS(t testing.TB, c *sqs.Client, url string, o gocloudpubsub.Options) *gocloudpubsub.Broker {
 	t.Helper()
 	o.Reopen = func(ctx context.Context) (*pubsub.Subscription, error) { return subscribeSQS(ctx, c, url), nil }
 	return makeBroker(t, awssnssqs.OpenSQSTopic(t.Context(), c, url, nil), subscribeSQS(t.Context(), c, url), o)
@@ -158,51 +155,8 @@ func brokerOnSQS(t testing.TB, c *sqs.Client, url string, o *gocloudpubsub.Optio
 
 func subscribeSQS(ctx context.Context, c *sqs.Client, url string) *pubsub.Subscription {
 	return awssnssqs.OpenSubscription(ctx, c, url, &awssnssqs.SubscriptionOptions{
-		WaitTime: time.Second, ReceiveBatcherOptions: gocloudpubsub.NoPrefetch,
+		WaitTime: time.Second, ReceiveBatcherOptions: gocloudpubsub.NoPrefetch(),
 	})
-}
-
-// fake is a server that is as strict as AWS, and goes on with a poll whose caller has gone.
-func fake(t testing.TB, o *sqsfake.Options) *sqsfake.Server {
-	if o == nil {
-		o = &sqsfake.Options{}
-	}
-	o.StrandCancelled = true
-	s := sqsfake.New(o)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("sqsfake: what was random plays again with Options.Seed %d", s.Seed())
-		}
-		s.Close()
-	})
-	return s
-}
-
-// fakeClient is a client that needs no socket.
-func fakeClient(s *sqsfake.Server) *sqs.Client {
-	return sqs.New(sqs.Options{
-		Region: "us-east-1", BaseEndpoint: &s.URL, HTTPClient: s.Client(),
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		}),
-	})
-}
-
-// makeQueue is a queue of a test's own.
-func makeQueue(t testing.TB, c *sqs.Client, fifo bool, attributes map[string]string) (url string) {
-	t.Helper()
-	name := "q-" + strings.ToLower(rand.Text())
-	as := map[string]string{}
-	maps.Copy(as, attributes)
-	if fifo {
-		name += ".fifo"
-		as[string(types.QueueAttributeNameFifoQueue)] = "true"
-	}
-	out, err := c.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: &name, Attributes: as})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return *out.QueueUrl
 }
 
 func inSeconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }

@@ -222,12 +222,12 @@ func (q *tiny) deliveries() int {
 
 // broker makes a Broker on the queue.
 func (q *tiny) broker(t testing.TB, receives *batcher.Options, set func(*gocloudpubsub.Options)) *gocloudpubsub.Broker {
-	o := &gocloudpubsub.Options{
+	o := gocloudpubsub.Options{
 		Visibility: q.visibility,
 		Reopen:     func(context.Context) (*pubsub.Subscription, error) { return q.subscribe(receives), nil },
 	}
 	if set != nil {
-		set(o)
+		set(&o)
 	}
 	return makeBroker(t, q.topic(), q.subscribe(receives), o)
 }
@@ -238,7 +238,7 @@ func TestConformanceExtender(t *testing.T) {
 		Slack: 51 * time.Millisecond, Known: map[string]string{"published-is-the-send": untold}, StaleReceiptsVoid: true,
 		Open: func(t testing.TB, o brokertest.QueueOptions) brokertest.Queue {
 			q := &tiny{visibility: o.Visibility}
-			b := q.broker(t, &gocloudpubsub.NoPrefetch, func(o *gocloudpubsub.Options) { o.Extender = q.extender() })
+			b := q.broker(t, new(gocloudpubsub.NoPrefetch()), func(o *gocloudpubsub.Options) { o.Extender = q.extender() })
 			return brokertest.Queue{Broker: b, Close: func() error {
 				letGo(q.windows()...)
 				return b.Close()

@@ -3,18 +3,15 @@ package gocloudpubsub_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
-	"runtime"
-	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"gocloud.dev/pubsub"
 
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 )
 
 // TestRandomWorlds lets everything fail at once: acks and receives for good, Reopen, subscriptions
@@ -23,7 +20,7 @@ import (
 func TestRandomWorlds(t *testing.T) {
 	const worlds = 60
 	for seed := range uint64(worlds) {
-		bubble(t, func(t *testing.T) {
+		gocloudtest.Bubble(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			var mu sync.Mutex
 			draw := func(n int) int {
@@ -33,7 +30,7 @@ func TestRandomWorlds(t *testing.T) {
 			}
 			chance := func(n int) bool { return draw(n) == 0 }
 			q := &tiny{visibility: []time.Duration{2 * time.Second, 10 * time.Second, time.Minute}[draw(3)]}
-			receives := &gocloudpubsub.NoPrefetch
+			receives := new(gocloudpubsub.NoPrefetch())
 			if draw(2) == 0 {
 				receives = nil
 			}
@@ -110,31 +107,6 @@ func TestRandomWorlds(t *testing.T) {
 			}
 		})
 	}
-}
-
-// bubble plays f in virtual time. A subscription of gocloud may leave a goroutine of its own
-// behind, which waits for ever to tell a Receive. No other may be left.
-func bubble(t *testing.T, f func(t *testing.T)) {
-	t.Helper()
-	ended := false
-	defer func() {
-		what := recover()
-		if what == nil {
-			return
-		}
-		stacks := make([]byte, 1<<20)
-		stacks = stacks[:runtime.Stack(stacks, true)]
-		for one := range strings.SplitSeq(string(stacks), "\n\n") {
-			ours := strings.Contains(one, ", synctest bubble") && strings.Contains(one, "onceq/onceq/")
-			if ours || !ended || !strings.HasPrefix(fmt.Sprint(what), "deadlock: main bubble goroutine has exited") {
-				panic(fmt.Sprint(what, "\n", one))
-			}
-		}
-	}()
-	synctest.Test(t, func(t *testing.T) {
-		f(t)
-		ended = true
-	})
 }
 
 // redeliver shows up to n messages again that somebody holds.

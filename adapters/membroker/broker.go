@@ -41,10 +41,10 @@ type Broker struct {
 }
 
 var (
-	_ broker.Broker        = (*Broker)(nil)
-	_ broker.Depther       = (*Broker)(nil)
-	_ broker.RedrivePolicy = (*Broker)(nil)
-	_ broker.Describer     = (*Broker)(nil)
+	_ broker.Broker    = (*Broker)(nil)
+	_ broker.Depther   = (*Broker)(nil)
+	_ broker.Redriver  = (*Broker)(nil)
+	_ broker.Describer = (*Broker)(nil)
 )
 
 // New makes an empty queue; nil means the defaults. An error names the field of o and the
@@ -105,19 +105,19 @@ func (b *Broker) Depth(ctx context.Context) (broker.Depth, error) {
 	return broker.Depth{Visible: int64(q.readyN), InFlight: int64(q.inFlightN), Delayed: int64(q.delayedN)}, nil
 }
 
-// RedrivePolicy answers what Options.Redrive has set; target is the other broker's name. retention
-// is 0, because messages are kept until they are acked.
-func (b *Broker) RedrivePolicy(ctx context.Context) (maxReceives int, target string, retention time.Duration, err error) {
+// Redrive answers what Options.Redrive has set; Target is the other broker's name. Retention is 0,
+// because messages are kept until they are acked.
+func (b *Broker) Redrive(ctx context.Context) (broker.RedrivePolicy, error) {
 	if err := ctx.Err(); err != nil {
-		return 0, "", 0, b.wrap("redrive policy", err)
+		return broker.RedrivePolicy{}, b.wrap("redrive policy", err)
 	}
 	if b.isClosed() {
-		return 0, "", 0, b.wrap("redrive policy", broker.ErrClosed)
+		return broker.RedrivePolicy{}, b.wrap("redrive policy", broker.ErrClosed)
 	}
 	if b.redrive == nil {
-		return 0, "", 0, nil
+		return broker.RedrivePolicy{}, nil
 	}
-	return b.redrive.MaxReceives, b.redrive.To.name, 0, nil
+	return broker.RedrivePolicy{MaxReceives: b.redrive.MaxReceives, Target: b.redrive.To.name}, nil
 }
 
 func (b *Broker) isClosed() bool {

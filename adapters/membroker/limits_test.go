@@ -269,8 +269,8 @@ func TestEndedContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, depth := b.Depth(ctx)
-	_, _, _, policy := b.RedrivePolicy(ctx)
-	for call, err := range map[string]error{"Depth": depth, "RedrivePolicy": policy, "SendRaw": b.SendRaw(ctx, []byte("a"), nil)} {
+	_, policy := b.Redrive(ctx)
+	for call, err := range map[string]error{"Depth": depth, "Redrive": policy, "SendRaw": b.SendRaw(ctx, []byte("a"), nil)} {
 		if !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", call, err)
 		}

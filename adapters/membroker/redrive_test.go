@@ -159,13 +159,13 @@ func TestRedriveChain(t *testing.T) {
 
 func TestRedrivePolicy(t *testing.T) {
 	redriven(t, presets, func(t *testing.T, q, dead queue) {
-		n, target, retention, err := q.RedrivePolicy(t.Context())
-		if n != maxReceives || target != "dead" || retention != 0 || err != nil {
-			t.Fatal(n, target, retention, err)
+		p, err := q.Redrive(t.Context())
+		if p != (broker.RedrivePolicy{MaxReceives: maxReceives, Target: "dead"}) || err != nil {
+			t.Fatal(p, err)
 		}
-		n, target, retention, err = dead.RedrivePolicy(t.Context())
-		if n != 0 || target != "" || retention != 0 || err != nil {
-			t.Fatal(n, target, retention, err)
+		p, err = dead.Redrive(t.Context())
+		if p != (broker.RedrivePolicy{}) || err != nil {
+			t.Fatal(p, err)
 		}
 	})
 }

@@ -197,7 +197,7 @@ func TestClose(t *testing.T) {
 			_, receive := q.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Wait: -1})
 			_, send := q.Send(t.Context(), []broker.Outgoing{{Body: []byte("c"), Group: "g"}})
 			_, depth := q.Depth(t.Context())
-			_, _, _, policy := q.RedrivePolicy(t.Context())
+			_, policy := q.Redrive(t.Context())
 			for i, err := range []error{
 				receive, send, depth, policy, q.tryAck(m), q.nack(m, 0), q.extend(m, visibility), q.SendRaw(t.Context(), []byte("c"), nil),
 			} {

@@ -71,7 +71,7 @@ func TestPowersAreFound(t *testing.T) {
 	r := newRig(t, rigOptions{noTraces: true})
 	for what, found := range map[string]bool{
 		"Depther":              has[broker.Depther](r.queue),
-		"RedrivePolicy":        has[broker.RedrivePolicy](r.queue),
+		"Redriver":             has[broker.Redriver](r.queue),
 		"Describer":            has[broker.Describer](r.queue),
 		"Depther of a Sender":  has[broker.Depther](r.tel.Sender(r.raw)),
 		"Sweeper":              has[dedupe.Sweeper](r.store),

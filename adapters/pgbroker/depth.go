@@ -5,7 +5,6 @@ import (
 	"iter"
 	"net"
 	"strconv"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -42,10 +41,10 @@ func (q *Queue) Depth(ctx context.Context) (broker.Depth, error) {
 	var waiting int64
 	var oldest pgtype.Timestamptz
 	p := newPipeline()
-	p.query(q.sql().depth, []any{q.name, int64(tablequeue.MaxCount)}, func(rows pgx.Rows) error {
+	p.Query(q.sql().depth, []any{q.name, int64(tablequeue.MaxCount)}, func(rows pgx.Rows) error {
 		return rows.Scan(&d.Visible, &waiting, &d.InFlight, &d.Delayed, &oldest)
 	})
-	if err := p.run(ctx, q.db); err != nil {
+	if err := p.Run(ctx, q.db); err != nil {
 		return broker.Depth{}, q.explain(ctx, call, err)
 	}
 	d.Visible = min(d.Visible+waiting, tablequeue.MaxCount)
@@ -76,7 +75,7 @@ func (q *Queue) Peek(ctx context.Context, n int) iter.Seq2[*broker.Message, erro
 		)
 		to := append([]any{&hidden, &due}, w.targets()...)
 		p := newPipeline()
-		p.query(q.sql().peek, []any{q.name, int64(n)}, func(rows pgx.Rows) error {
+		p.Query(q.sql().peek, []any{q.name, int64(n)}, func(rows pgx.Rows) error {
 			if err := rows.Scan(to...); err != nil {
 				return err
 			}
@@ -87,7 +86,7 @@ func (q *Queue) Peek(ctx context.Context, n int) iter.Seq2[*broker.Message, erro
 			ms = append(ms, m)
 			return nil
 		})
-		if err := p.run(ctx, q.db); err != nil {
+		if err := p.Run(ctx, q.db); err != nil {
 			yield(nil, q.explain(ctx, call, err))
 			return
 		}
@@ -115,11 +114,11 @@ func (q *Queue) Describe() broker.Description {
 	return broker.Description{System: "postgresql", Name: q.name, Address: where + q.sql().name + "/" + q.name}
 }
 
-// RedrivePolicy answers what the options have set. retention is 0, because messages are kept until
-// they are acked.
-func (q *Queue) RedrivePolicy(ctx context.Context) (maxReceives int, target string, retention time.Duration, err error) {
-	if err := q.ready(ctx, "RedrivePolicy", 1, 1); err != nil {
-		return 0, "", 0, err
+// Redrive answers what the options have set. Retention is 0, because messages are kept until they
+// are acked.
+func (q *Queue) Redrive(ctx context.Context) (broker.RedrivePolicy, error) {
+	if err := q.ready(ctx, "Redrive", 1, 1); err != nil {
+		return broker.RedrivePolicy{}, err
 	}
-	return q.s.MaxReceives, q.s.DeadLetters, 0, nil
+	return broker.RedrivePolicy{MaxReceives: q.s.MaxReceives, Target: q.s.DeadLetters}, nil
 }

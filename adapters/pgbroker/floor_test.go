@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
 // TestFloor: a look begins where the last one took its highest due time, and a full look goes when
@@ -141,7 +142,7 @@ func TestNotify(t *testing.T) {
 		until(t, "the listening", func() bool {
 			q.notice.mu.Lock()
 			defer q.notice.mu.Unlock()
-			return q.notice.taken && (i > 0 || scan[int](t, pool, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND state = 'idle' AND datname = current_database()") == 1)
+			return q.notice.taken && (i > 0 || pgtest.Scan[int](t, pool, "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND state = 'idle' AND datname = current_database()") == 1)
 		})
 		sent := time.Now()
 		send(t, other, bodies("", "x")...)

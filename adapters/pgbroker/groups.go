@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/tablequeue"
 )
 
@@ -93,10 +94,10 @@ type freshRow struct {
 }
 
 // readFresh adds the reading of fresh rows.
-func (q *Queue) readFresh(p *pipeline, behind int64, to *[]freshRow) {
+func (q *Queue) readFresh(p *pgkit.Pipeline, behind int64, to *[]freshRow) {
 	var r freshRow
 	targets := []any{&r.seq, &r.grp}
-	p.query(q.sql().fresh, []any{q.name, int64(maxFresh), behind}, func(rows pgx.Rows) error {
+	p.Query(q.sql().fresh, []any{q.name, int64(maxFresh), behind}, func(rows pgx.Rows) error {
 		if err := rows.Scan(targets...); err != nil {
 			return err
 		}
@@ -140,7 +141,7 @@ func (q *Queue) order(ctx context.Context, from freshStart, fresh []freshRow) er
 func (q *Queue) freshBehind(ctx context.Context, seq int64) (fresh []freshRow, err error) {
 	p := newPipeline()
 	q.readFresh(p, seq, &fresh)
-	return fresh, q.explain(ctx, tablequeue.CallReceive, p.run(ctx, q.db))
+	return fresh, q.explain(ctx, tablequeue.CallReceive, p.Run(ctx, q.db))
 }
 
 // orderGroups gives the groups of these rows their heads, and answers how many rows that has
@@ -149,7 +150,7 @@ func (q *Queue) freshBehind(ctx context.Context, seq int64) (fresh []freshRow, e
 func (q *Queue) orderGroups(ctx context.Context, fresh []freshRow) (changed int64, err error) {
 	byGroup := slices.Clone(fresh)
 	slices.SortFunc(byGroup, func(a, b freshRow) int { return cmp.Or(cmp.Compare(a.grp, b.grp), cmp.Compare(a.seq, b.seq)) })
-	var p *pipeline
+	var p *pgkit.Pipeline
 	for len(byGroup) > 0 {
 		seqs, grps := newArray(12*len(byGroup)), newArray(32*maxLocks)
 		n := 0
@@ -166,15 +167,15 @@ func (q *Queue) orderGroups(ctx context.Context, fresh []freshRow) (changed int6
 		if p == nil {
 			p = newPipeline()
 		} else {
-			p.another()
+			p.Another()
 		}
 		given := grps.arg()
-		p.exec(swift)
-		p.exec(q.sql().lockGroups, q.name, given)
-		p.count(&changed, q.sql().heads, q.name, given)
-		p.count(&changed, q.sql().seen, q.name, seqs.arg())
+		p.Exec(swift)
+		p.Exec(q.sql().lockGroups, q.name, given)
+		p.Count(&changed, q.sql().heads, q.name, given)
+		p.Count(&changed, q.sql().seen, q.name, seqs.arg())
 	}
-	if err := p.run(ctx, q.db); err != nil {
+	if err := p.Run(ctx, q.db); err != nil {
 		return 0, q.explain(ctx, tablequeue.CallReceive, err)
 	}
 	return changed, nil

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
 func body(m *broker.Message) string { return string(m.Body) }
@@ -40,13 +41,13 @@ func TestGroupLateCommit(t *testing.T) {
 	var fresh []freshRow
 	p := newPipeline()
 	q.readFresh(p, front, &fresh)
-	if err := p.run(t.Context(), pool); err != nil || len(fresh) != 2 {
+	if err := p.Run(t.Context(), pool); err != nil || len(fresh) != 2 {
 		t.Fatal(fresh, err)
 	}
 	if _, err := q.orderGroups(t.Context(), fresh); err != nil {
 		t.Fatal(err)
 	}
-	if n := scan[int](t, pool, "SELECT count(*) FROM onceq_messages WHERE NOT waits AND grp = 'g'"); n != 1 {
+	if n := pgtest.Scan[int](t, pool, "SELECT count(*) FROM onceq_messages WHERE NOT waits AND grp = 'g'"); n != 1 {
 		t.Fatalf("%d heads", n)
 	}
 	commit(t, tx)
@@ -136,7 +137,7 @@ func TestGroupRowHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	ack(t, q, ms[1])
-	if n := scan[int](t, pool, "SELECT count(*) FROM onceq_messages"); n != 0 {
+	if n := pgtest.Scan[int](t, pool, "SELECT count(*) FROM onceq_messages"); n != 0 {
 		t.Errorf("%d rows are left", n)
 	}
 }
@@ -180,9 +181,9 @@ func TestGroupRedrive(t *testing.T) {
 		t.Errorf("the dead letters are %s", s)
 	}
 	none(t, dead, "after all")
-	most, target, _, err := q.RedrivePolicy(t.Context())
-	if most != 2 || target != "dead" || err != nil {
-		t.Error(most, target, err)
+	policy, err := q.Redrive(t.Context())
+	if policy.MaxReceives != 2 || policy.Target != "dead" || err != nil {
+		t.Error(policy, err)
 	}
 }
 
@@ -296,7 +297,7 @@ func TestGroupsUnderLoad(t *testing.T) {
 	if came != committed {
 		t.Errorf("%d messages came, %d were committed", came, committed)
 	}
-	if n := scan[int](t, pool, "SELECT count(*) FROM onceq_messages"); n != 0 {
+	if n := pgtest.Scan[int](t, pool, "SELECT count(*) FROM onceq_messages"); n != 0 {
 		t.Errorf("%d rows are left", n)
 	}
 }

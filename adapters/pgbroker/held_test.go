@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
 // TestReceiveWaitsForNobody: a row that somebody holds keeps no receive from those behind it.
@@ -70,7 +71,7 @@ func TestGroupsLocked(t *testing.T) {
 				t.Fatalf("%s did not wait for the group's lock: %v", what, err)
 			default:
 			}
-			return scan[int](t, pool, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") == 1
+			return pgtest.Scan[int](t, pool, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND database = (SELECT oid FROM pg_database WHERE datname = current_database())") == 1
 		})
 		commit(t, other)
 		if err := <-done; err != nil {
@@ -88,7 +89,7 @@ func TestFreshWithoutHead(t *testing.T) {
 	q := newQueue(t, pool, newName(), nil)
 	ids := send(t, q, bodies("g", "g1")...)
 	exec(t, pool, q.sql().seen, q.name, "{"+ids[0]+"}")
-	if !scan[bool](t, pool, "SELECT fresh FROM onceq_messages") {
+	if !pgtest.Scan[bool](t, pool, "SELECT fresh FROM onceq_messages") {
 		t.Error("it is fresh no longer, and would never come")
 	}
 	ack(t, q, next(t, q, "g1"))
@@ -118,7 +119,7 @@ func TestHangingServer(t *testing.T) {
 		got <- err
 	}()
 	until(t, "the look to wait for the table", func() bool {
-		return scan[int](t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query NOT LIKE '%INSERT INTO%'") > 0
+		return pgtest.Scan[int](t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock' AND query NOT LIKE '%INSERT INTO%'") > 0
 	})
 	cancel()
 	commit(t, lock)
@@ -142,7 +143,7 @@ func TestKilledReceive(t *testing.T) {
 		got <- err
 	}()
 	until(t, "the end of the waiting process", func() bool {
-		return scan[int](t, pool, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") > 0
+		return pgtest.Scan[int](t, pool, "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'") > 0
 	})
 	if err := <-got; err == nil {
 		t.Error("no error")

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 	"github.com/onceq/onceq/internal/tablequeue"
 )
 
@@ -37,7 +38,7 @@ func TestHeldRowStopsItsGroupAlone(t *testing.T) {
 	if err := operator.Rollback(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if m := take(t, q, 1)[0]; m.Group != "held" || m.ID != scan[string](t, pool, "SELECT min(seq)::text FROM onceq_messages") {
+	if m := take(t, q, 1)[0]; m.Group != "held" || m.ID != pgtest.Scan[string](t, pool, "SELECT min(seq)::text FROM onceq_messages") {
 		t.Errorf("%s of %s came, not the first one of the group", m.ID, m.Group)
 	}
 }
@@ -128,7 +129,7 @@ func TestFewLocks(t *testing.T) {
 	send(t, q, out...)
 	// Who waits for the group whose lock is taken last has all the others.
 	const number = "hashtextextended(grp, hashtextextended(queue, 0))"
-	last := scan[int64](t, pool, "SELECT max("+number+") FROM onceq_messages")
+	last := pgtest.Scan[int64](t, pool, "SELECT max("+number+") FROM onceq_messages")
 	waited := func(what string, do func() error) {
 		t.Helper()
 		other := begin(t, pool, pgx.TxOptions{})
@@ -137,7 +138,7 @@ func TestFewLocks(t *testing.T) {
 		go func() { done <- do() }()
 		var has int
 		until(t, what+" to wait", func() bool {
-			has = scan[int](t, pool, `SELECT coalesce(max(n), -1) FROM (SELECT count(*) FILTER (WHERE granted) AS n, bool_or(NOT granted) AS waits FROM pg_locks
+			has = pgtest.Scan[int](t, pool, `SELECT coalesce(max(n), -1) FROM (SELECT count(*) FILTER (WHERE granted) AS n, bool_or(NOT granted) AS waits FROM pg_locks
 				WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) GROUP BY pid) p WHERE waits`)
 			return has >= 0
 		})
@@ -153,7 +154,7 @@ func TestFewLocks(t *testing.T) {
 		var fresh []freshRow
 		p := newPipeline()
 		q.readFresh(p, front, &fresh)
-		if err := p.run(t.Context(), pool); err != nil {
+		if err := p.Run(t.Context(), pool); err != nil {
 			return err
 		}
 		_, err := q.orderGroups(t.Context(), fresh)
@@ -169,7 +170,7 @@ func TestFewLocks(t *testing.T) {
 		}
 		waited("an ack", func() error { return q.Ack(t.Context(), rs) })
 	}
-	if n := scan[int](t, pool, "SELECT count(*) FROM onceq_messages"); n > 0 {
+	if n := pgtest.Scan[int](t, pool, "SELECT count(*) FROM onceq_messages"); n > 0 {
 		t.Errorf("%d rows are left", n)
 	}
 }
@@ -213,7 +214,7 @@ func TestPortions(t *testing.T) {
 		t.Fatal(err)
 	}
 	ack(t, q, ms[n-1])
-	if n := scan[int](t, pool, "SELECT count(*) FROM onceq_messages"); n > 0 {
+	if n := pgtest.Scan[int](t, pool, "SELECT count(*) FROM onceq_messages"); n > 0 {
 		t.Errorf("%d rows are left", n)
 	}
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/onceq/onceq/internal/pgkit"
 )
 
 // This file owns Migrate: what it looks at, and what it makes. Every starter calls it. An advisory
@@ -22,9 +24,6 @@ var wanted = map[string]uint32{
 	"waits": pgtype.BoolOID, "fresh": pgtype.BoolOID, "grp": pgtype.TextOID, "published": pgtype.TimestamptzOID, "meta": pgtype.TextOID,
 	"attributes": pgtype.JSONOID, "body": pgtype.ByteaOID,
 }
-
-// oldest is the first server that we try; the statements need 12.
-const oldest = 13
 
 // Migrate makes what is missing: the table, its indexes, and the schema if [Options].Table names
 // one. Run it at every start. Several starters at once take turns. If nothing is missing it needs
@@ -66,7 +65,7 @@ func (q *Queue) Migrate(ctx context.Context) error {
 	st.name = q.sql().name
 	q.st.Store(st)
 	q.database.Store(&have.database)
-	return q.explain(ctx, call, q.ask(ctx))
+	return q.explain(ctx, call, pgkit.Ask(ctx, q.db, newPipeline()))
 }
 
 // CREATE INDEX waits for all transactions that have written to the table, and whoever sends,
@@ -87,7 +86,7 @@ func (q *Queue) mend(ctx context.Context) (have *present, err error) {
 			return err
 		})
 		switch {
-		case sqlState(err) == lockNotAvailable:
+		case pgkit.State(err) == pgkit.LockNotAvailable:
 			refused = q.nameHolder(ctx, err)
 		case ctx.Err() == nil || refused == nil:
 			return have, err
@@ -117,7 +116,7 @@ func (q *Queue) nameHolder(ctx context.Context, refused error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callTimeout)
 	defer cancel()
 	err := q.transact(ctx, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, operators.Replace(holder), quote(q.schema, q.table)).Scan(&pid, &seconds)
+		return tx.QueryRow(ctx, pgkit.Operators(holder), pgkit.Quote(q.schema, q.table)).Scan(&pid, &seconds)
 	})
 	who := fmt.Sprintf("process %d, for %v (see pg_stat_activity)", pid, time.Duration(seconds)*time.Second)
 	switch {
@@ -129,30 +128,9 @@ func (q *Queue) nameHolder(ctx context.Context, refused error) error {
 	return fmt.Errorf("an index of table %s is missing, and waits for a transaction that has written to the table; it is open in %s: %w", q.sql().name, who, refused)
 }
 
-// ask sends a statement with an argument as all calls send theirs, so that what hinders them is
-// known at the start. Migrate's own transaction would not notice an encoding that pgx refuses in
-// the simple protocol, because it has set the encoding before its next statement.
-func (q *Queue) ask(ctx context.Context) error {
-	p := newPipeline()
-	p.exec(`SELECT $1::pg_catalog.text`, "")
-	return p.run(ctx, q.db)
-}
-
-// transact runs do in a transaction in which the catalog's texts are plain, whatever the role has
-// set.
+// transact is [pgkit.Transact].
 func (q *Queue) transact(ctx context.Context, do func(pgx.Tx) error) error {
-	tx, err := q.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after Commit it does nothing
-	if _, err := tx.Exec(ctx, plain+`, pg_catalog.set_config('quote_all_identifiers', 'off', true), pg_catalog.set_config('lock_timeout', '10s', true)`); err != nil {
-		return err
-	}
-	if err := do(tx); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
+	return pgkit.Transact(ctx, q.db, `, pg_catalog.set_config('lock_timeout', '10s', true)`, do)
 }
 
 // present is what is there of the table.
@@ -192,10 +170,10 @@ func (q *Queue) inspect(ctx context.Context, tx pgx.Tx) (*present, error) {
 	for _, x := range indexes {
 		names = append(names, q.table+x.suffix)
 	}
-	err := tx.QueryRow(ctx, operators.Replace(lookAtTable), quote(q.schema, q.table), names, schema).
+	err := tx.QueryRow(ctx, pgkit.Operators(lookAtTable), pgkit.Quote(q.schema, q.table), names, schema).
 		Scan(&number, &server, &encoding, &p.database, &p.schema, &oid, &comment, &p.indexes)
 	if err == nil {
-		err = checkServer(number, server, encoding)
+		err = pgkit.CheckServer("pgbroker", "group", number, server, encoding)
 	}
 	if err != nil {
 		return nil, err
@@ -207,14 +185,15 @@ func (q *Queue) inspect(ctx context.Context, tx pgx.Tx) (*present, error) {
 		p.indexes = nil
 		return p, nil
 	}
-	p.version = version // where people have written a comment of their own, the columns tell
-	if number, ok := strings.CutPrefix(comment, mark); ok {
-		if _, err := fmt.Sscan(number, &p.version); err != nil || p.version < 1 {
-			return nil, fmt.Errorf("table %s has the comment %q, want a number after %q", q.sql().name, comment, mark)
-		}
+	number, found, err := pgkit.Version(q.sql().name, comment, mark)
+	if err != nil {
+		return nil, err
+	}
+	if p.version = version; found { // where people have written a comment of their own, the columns tell
+		p.version = number
 	}
 	if p.version > version {
-		return nil, fmt.Errorf("table %s is of version %d, made by a newer pgbroker; this one knows up to %d: update this program", q.sql().name, p.version, version)
+		return nil, pgkit.Newer("pgbroker", q.sql().name, p.version, version)
 	}
 	if err := q.checkColumns(ctx, tx, oid); err != nil {
 		return nil, err
@@ -240,61 +219,26 @@ FROM (SELECT ` + numbers + ` AS oid) s`
 
 // isLow reports whether the sequence is behind the rows, and this role may raise it.
 func (q *Queue) isLow(ctx context.Context, tx pgx.Tx, p *present, oid uint32) (low bool, err error) {
-	table := quote(p.schema, q.table)
+	table := pgkit.Quote(p.schema, q.table)
 	var may bool
-	if err := tx.QueryRow(ctx, operators.Replace(mayRaise), table, oid).Scan(&may); err != nil || !may {
+	if err := tx.QueryRow(ctx, pgkit.Operators(mayRaise), table, oid).Scan(&may); err != nil || !may {
 		return false, err
 	}
 	err = tx.QueryRow(ctx, newStatements(p.schema, q.table).fill(`SELECT EXISTS (SELECT `+lowNumbers+`)`), table).Scan(&low)
 	return low, err
 }
 
-// checkServer finds what the statements cannot run on.
-func checkServer(number int, server, encoding string) error {
-	switch {
-	case number < oldest*10000:
-		return fmt.Errorf("the server is PostgreSQL %s; pgbroker needs %d or later", server, oldest)
-	case encoding != "UTF8":
-		return fmt.Errorf("the database's encoding is %s, which cannot hold every group; it must be UTF8 (CREATE DATABASE … ENCODING 'UTF8')", encoding)
-	}
-	return nil
-}
-
-// tableColumns also reads whether each column's texts are compared byte by byte (950 and 951 are
-// the collations "C" and "POSIX"), and whether the column gets a value by itself.
-const tableColumns = `SELECT a.attname::pg_catalog.text, a.atttypid, pg_catalog.format_type(a.atttypid, NULL),
-	a.attcollation {=} 950::pg_catalog.oid OR a.attcollation {=} 951::pg_catalog.oid,
-	a.atthasdef OR pg_catalog.length(a.attidentity::pg_catalog.text) {>} 0
-FROM pg_catalog.pg_attribute a WHERE a.attrelid {=} $1::pg_catalog.oid AND a.attnum {>} 0::smallint AND NOT a.attisdropped`
-
 // checkColumns finds the table that only has the name of ours.
 func (q *Queue) checkColumns(ctx context.Context, tx pgx.Tx, oid uint32) error {
-	rows, err := tx.Query(ctx, operators.Replace(tableColumns), oid)
+	have, err := pgkit.Columns(ctx, tx, oid)
 	if err != nil {
-		return err
-	}
-	type column struct {
-		oid                uint32
-		kind               string
-		byByte, hasDefault bool
-	}
-	have := make(map[string]column)
-	var name string
-	var c column
-	if _, err := pgx.ForEachRow(rows, []any{&name, &c.oid, &c.kind, &c.byByte, &c.hasDefault}, func() error { have[name] = c; return nil }); err != nil {
 		return err
 	}
 	var wrong []string
 	for name, oid := range wanted {
-		switch got, ok := have[name]; {
-		case !ok:
-			wrong = append(wrong, "no column "+name)
-		case got.oid != oid:
-			t, _ := tx.Conn().TypeMap().TypeForOID(oid)
-			wrong = append(wrong, fmt.Sprintf("column %s is %s, want %s", name, got.kind, t.Name))
-		case (name == "queue" || name == "grp") && !got.byByte:
-			wrong = append(wrong, fmt.Sprintf(`column %s is not compared byte by byte; it needs COLLATE "C"`, name))
-		case name == "seq" && !got.hasDefault:
+		if why := pgkit.WrongColumn(tx, have, name, oid, name == "queue" || name == "grp"); why != "" {
+			wrong = append(wrong, why)
+		} else if name == "seq" && !have[name].HasDefault {
 			wrong = append(wrong, "column seq has no numbers of its own; it needs GENERATED ALWAYS AS IDENTITY")
 		}
 	}
@@ -305,26 +249,9 @@ func (q *Queue) checkColumns(ctx context.Context, tx pgx.Tx, oid uint32) error {
 	return nil
 }
 
-// turn is the number of the advisory lock under which starters take turns, whatever their tables;
-// pgstore's starters take it, too. It ends with the transaction, so it works through a pooler.
-const turn = 0x6f6e636571 // "onceq"
-
 func (q *Queue) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
-	if _, err := tx.Exec(ctx, `SELECT pg_catalog.pg_advisory_xact_lock($1::bigint)`, int64(turn)); err != nil {
+	if err := pgkit.BeginMigration(ctx, tx, q.schema); err != nil {
 		return nil, err
-	}
-	if q.schema != "" {
-		// IF NOT EXISTS wants the right to create even where it is there.
-		var there bool
-		name := pgx.Identifier{q.schema}.Sanitize()
-		if err := tx.QueryRow(ctx, `SELECT pg_catalog.to_regnamespace($1::pg_catalog.text) IS NOT NULL`, name).Scan(&there); err != nil {
-			return nil, err
-		}
-		if !there {
-			if _, err := tx.Exec(ctx, `CREATE SCHEMA `+name); err != nil {
-				return nil, err
-			}
-		}
 	}
 	have, err := q.inspect(ctx, tx)
 	if err != nil {

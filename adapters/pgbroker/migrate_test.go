@@ -13,7 +13,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/pgkit"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 	"github.com/onceq/onceq/internal/tablequeue"
+	"github.com/onceq/onceq/internal/tablequeue/tabletest"
 )
 
 // TestMigrateRace: any number of starters at once make one table, and all of them work.
@@ -38,10 +41,10 @@ func TestMigrateRace(t *testing.T) {
 		wg.Wait()
 		ack(t, newQueue(t, pool, "raced", &Options{Table: table}), take(t, newQueue(t, pool, "raced", &Options{Table: table}), 16)...)
 	}
-	if n := scan[int](t, pool, "SELECT count(*) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE 'messages\\_%'"); n != 4 {
+	if n := pgtest.Scan[int](t, pool, "SELECT count(*) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid WHERE c.relname LIKE 'messages\\_%'"); n != 4 {
 		t.Errorf("%d indexes, want 4", n)
 	}
-	if o := scan[string](t, pool, "SELECT reloptions::text FROM pg_class WHERE relname = 'onceq_messages'"); !strings.Contains(o, "autovacuum_vacuum_scale_factor=0.01") {
+	if o := pgtest.Scan[string](t, pool, "SELECT reloptions::text FROM pg_class WHERE relname = 'onceq_messages'"); !strings.Contains(o, "autovacuum_vacuum_scale_factor=0.01") {
 		t.Errorf("the table has the options %s", o)
 	}
 }
@@ -53,7 +56,7 @@ func TestMigrateRefuses(t *testing.T) {
 	newQueue(t, pool, "x", nil)
 	exec(t, pool, "DROP INDEX onceq_messages_group")
 	newQueue(t, pool, "x", nil)
-	if n := scan[int](t, pool, "SELECT count(*) FROM pg_class WHERE relname = 'onceq_messages_group'"); n != 1 {
+	if n := pgtest.Scan[int](t, pool, "SELECT count(*) FROM pg_class WHERE relname = 'onceq_messages_group'"); n != 1 {
 		t.Error("the index was not made again")
 	}
 	for _, c := range []struct{ do, want string }{
@@ -79,14 +82,14 @@ func TestMigrateBesideAWriter(t *testing.T) {
 	exec(t, pool, "DROP INDEX onceq_messages_group")
 	writer := begin(t, pool, pgx.TxOptions{})
 	send(t, q.Tx(writer), bodies("", "of tx")...)
-	pid := scan[int](t, writer, "SELECT pg_backend_pid()")
+	pid := pgtest.Scan[int](t, writer, "SELECT pg_backend_pid()")
 	starter, err := New(pool, "x", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	started := make(chan error, 1)
 	waits := func() bool {
-		return scan[bool](t, pool, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'onceq_messages'::regclass)")
+		return pgtest.Scan[bool](t, pool, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'onceq_messages'::regclass)")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -111,7 +114,7 @@ func TestMigrateBesideAWriter(t *testing.T) {
 	if err := <-started; err != nil {
 		t.Error(err)
 	}
-	if n := scan[int](t, pool, "SELECT count(*) FROM pg_class WHERE relname = 'onceq_messages_group'"); n != 1 {
+	if n := pgtest.Scan[int](t, pool, "SELECT count(*) FROM pg_class WHERE relname = 'onceq_messages_group'"); n != 1 {
 		t.Error("the index was not made")
 	}
 }
@@ -126,13 +129,13 @@ func TestNumbersOfACopy(t *testing.T) {
 	for _, fresh := range []bool{true, false} {
 		exec(t, pool, "ALTER TABLE onceq_messages ALTER COLUMN seq RESTART WITH 1")
 		if !fresh { // it has given out a number that is no row's any more
-			scan[int64](t, pool, "SELECT nextval(pg_get_serial_sequence('onceq_messages', 'seq'))")
+			pgtest.Scan[int64](t, pool, "SELECT nextval(pg_get_serial_sequence('onceq_messages', 'seq'))")
 		}
 		clerk, role := newRole(t, pool, "", "")
 		exec(t, pool, "GRANT SELECT, INSERT ON onceq_messages TO "+role)
 		_, err := newQueue(t, clerk, "copied", nil).Send(t.Context(), bodies("g", "x"))
 		wantText(t, err, "Migrate, run as the table's owner")
-		if sqlState(err) != uniqueViolation {
+		if pgkit.State(err) != pgkit.UniqueViolation {
 			t.Errorf("answered %v", err)
 		}
 		newQueue(t, pool, "copied", nil)
@@ -143,9 +146,9 @@ func TestNumbersOfACopy(t *testing.T) {
 		exec(t, pool, "ALTER TABLE onceq_messages ALTER COLUMN seq RESTART WITH 1")
 		send(t, q, bodies("g", "1", "2", "3")...)
 	}
-	before := scan[int64](t, pool, "SELECT last_value FROM onceq_messages_seq_seq")
+	before := pgtest.Scan[int64](t, pool, "SELECT last_value FROM onceq_messages_seq_seq")
 	newQueue(t, pool, "copied", nil)
-	if after := scan[int64](t, pool, "SELECT last_value FROM onceq_messages_seq_seq"); after != before {
+	if after := pgtest.Scan[int64](t, pool, "SELECT last_value FROM onceq_messages_seq_seq"); after != before {
 		t.Errorf("Migrate has set the numbers from %d to %d, without need", before, after)
 	}
 }
@@ -259,50 +262,10 @@ func (w wrapped) BeginTx(ctx context.Context, o pgx.TxOptions) (pgx.Tx, error) {
 	return w.pool.BeginTx(ctx, o)
 }
 
-// TestSendRefuses: what the table cannot hold is refused by position, with field and limit, and its
-// neighbours are sent.
+// TestSendRefuses: what the table cannot hold is refused by position, and its neighbours are sent.
 func TestSendRefuses(t *testing.T) {
-	pool := openPool(t)
-	q := newQueue(t, wrapped{pool}, newName(), &Options{MaxBody: 1000}) // and a wrapped pool works
-	big := map[string]string{"a": strings.Repeat("x", 1<<20)}
-	for _, c := range []struct {
-		m    broker.Outgoing
-		want string
-		is   error
-	}{
-		{broker.Outgoing{Group: "a\x00b"}, "Group \"a\\x00b\" has a NUL", broker.ErrUnsupported},
-		{broker.Outgoing{Group: "a\xffb"}, "not UTF-8", broker.ErrUnsupported},
-		{broker.Outgoing{Group: strings.Repeat("g", 1025)}, "a Group of 1025 bytes; it has at most 1024", broker.ErrUnsupported},
-		{broker.Outgoing{Attributes: map[string]string{"a": "\xff"}}, `attribute "a" has bytes that are not UTF-8`, broker.ErrUnsupported},
-		{broker.Outgoing{Attributes: map[string]string{"\xff": "a"}}, "the attribute's name", broker.ErrUnsupported},
-		{broker.Outgoing{Attributes: big}, "attributes of 1048577 bytes; at most 1048576", broker.ErrTooLarge},
-		{broker.Outgoing{Body: make([]byte, 1001)}, "a body of 1001 bytes; Options.MaxBody is 1000", broker.ErrTooLarge},
-		{broker.Outgoing{Meta: &broker.Meta{CorrelationID: big["a"]}}, "metadata of", broker.ErrTooLarge},
-		{broker.Outgoing{Delay: -1}, "a Delay of -1ns", broker.ErrUnsupported},
-		{broker.Outgoing{Delay: tablequeue.Longest + 1}, "a Delay of", broker.ErrUnsupported},
-		{broker.Outgoing{Meta: &broker.Meta{}, Attributes: map[string]string{"onceq": "x"}}, "is ours", broker.ErrBadMeta},
-	} {
-		ids, err := q.Send(t.Context(), []broker.Outgoing{{Body: []byte("a")}, c.m, {Body: []byte("b")}})
-		wantText(t, broker.ErrAt(err, 1), c.want)
-		if !errors.Is(broker.ErrAt(err, 1), c.is) || broker.ErrAt(err, 0) != nil || broker.ErrAt(err, 2) != nil || ids[0] == "" || ids[1] != "" || ids[2] == "" {
-			t.Errorf("%q, %v", ids, err)
-		}
-		ack(t, q, take(t, q, 2)...)
-	}
-	// What is just within the limits works.
-	edge := broker.Outgoing{
-		Group: strings.Repeat("ü", 512), Body: make([]byte, 1000), Delay: 0,
-		Attributes: map[string]string{"a\x00": "b\x00"},
-	}
-	send(t, q, edge, broker.Outgoing{})
-	ms := take(t, q, 2)
-	for _, m := range ms {
-		if m.Group != "" && (m.Group != edge.Group || m.Attributes["a\x00"] != "b\x00") {
-			t.Errorf("%+v came", m)
-		}
-	}
-	ack(t, q, ms...)
-	none(t, q, "after all")
+	q := newQueue(t, wrapped{openPool(t)}, newName(), &Options{MaxBody: tabletest.MaxBody}) // and a wrapped pool works
+	tabletest.SendRefuses(t, q)
 }
 
 // TestLongDelays: a delay of years, and a time in metadata, decide when a message is due; a letter
@@ -437,7 +400,7 @@ func TestServers(t *testing.T) {
 		{120022, "12.22", "UTF8", "the server is PostgreSQL 12.22; pgbroker needs 13 or later"},
 		{150018, "15.18", "LATIN1", "encoding is LATIN1"},
 	} {
-		err := checkServer(c.number, c.server, c.encoding)
+		err := pgkit.CheckServer("pgbroker", "group", c.number, c.server, c.encoding)
 		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("PostgreSQL %s, %s: %v, want %q", c.server, c.encoding, err, c.want)
 		}

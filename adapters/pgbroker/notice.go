@@ -7,6 +7,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceq/onceq/internal/pgkit"
 )
 
 // This file owns the notifications of Options.Notify: what is sent after a commit, and the one
@@ -69,7 +71,7 @@ func (q *Queue) sendNotice() {
 	var b pgx.Batch
 	b.Queue(`SELECT pg_catalog.pg_notify($1::pg_catalog.text, pg_catalog.convert_from($2::pg_catalog.bytea, 'UTF8'))`, q.channel(), blobText(q.name))
 	// Where it fails the others look at their next Poll.
-	_ = sendBatch(ctx, ctx, q.db, &b)
+	_ = pgkit.SendBatch(ctx, ctx, q.db, &b, isBusy)
 }
 
 // listen waits for a notification, for d at most. It is false where another receive listens, or

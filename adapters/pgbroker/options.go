@@ -1,11 +1,8 @@
 package pgbroker
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
-	"github.com/onceq/onceq/internal/records"
 	"github.com/onceq/onceq/internal/tablequeue"
 )
 
@@ -60,28 +57,4 @@ func (o *Options) complete(queue string) (tablequeue.Settings, error) {
 		Driver: "pgbroker", Database: "PostgreSQL", Visibility: o.Visibility, Poll: o.Poll,
 		MaxBody: o.MaxBody, MaxReceives: o.MaxReceives, DeadLetters: o.DeadLetters,
 	}.Complete(queue)
-}
-
-// splitTable finds names that cannot stand in a statement as they are.
-func splitTable(name string) (schema, table string, err error) {
-	table = name
-	if before, after, ok := strings.Cut(name, "."); ok {
-		schema, table = before, after
-		if err := records.CheckName("pgbroker: Options.Table: the name of the schema", schema); err != nil {
-			return "", "", err
-		}
-		if strings.HasPrefix(schema, "pg_") || schema == "information_schema" {
-			return "", "", fmt.Errorf("pgbroker: Options.Table is %q; the schema %s is PostgreSQL's own", name, schema)
-		}
-	}
-	return schema, table, records.CheckName("pgbroker: Options.Table: the name of the table", table)
-}
-
-// micros is a duration as the statements take it, rounded up: what was granted is never cut.
-func micros(d time.Duration) int64 {
-	n := d / time.Microsecond
-	if d%time.Microsecond > 0 {
-		n++
-	}
-	return int64(n)
 }

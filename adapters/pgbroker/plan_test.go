@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
 // filled is how many rows of other queues and groups lie beside what the plans look for.
@@ -91,48 +92,30 @@ func TestPlans(t *testing.T) {
 		t.Helper()
 		for _, c := range []struct {
 			name, sql string
-			args      int
 			sorts     bool // a sort of what was found, such as the groups of a batch
 		}{
-			{"receive", st.receive, 4, false},
-			{"fresh", st.fresh, 3, false},
-			{"lock of given", st.lockGiven, 2, true},
-			{"heads", st.heads, 2, false},
-			{"seen", st.seen, 2, false},
-			{"ack", st.ack.waits, 3, false},
-			{"ack, skipping", st.ack.skips, 3, false},
-			{"ack of groups", st.ackGrouped.waits, 3, true},
-			{"redrive of groups", st.redriveGrouped.waits, 4, true},
-			{"redrive", st.redrive.waits, 4, false},
-			{"nack", st.nack.waits, 4, false},
-			{"extend", st.extend.waits, 4, false},
-			{"still", st.still, 3, false},
-			{"depth", st.depth, 2, false},
-			{"peek", st.peek, 2, false},
+			{"receive", st.receive, false},
+			{"fresh", st.fresh, false},
+			{"lock of given", st.lockGiven, true},
+			{"heads", st.heads, false},
+			{"seen", st.seen, false},
+			{"ack", st.ack.waits, false},
+			{"ack, skipping", st.ack.skips, false},
+			{"ack of groups", st.ackGrouped.waits, true},
+			{"redrive of groups", st.redriveGrouped.waits, true},
+			{"redrive", st.redrive.waits, false},
+			{"nack", st.nack.waits, false},
+			{"extend", st.extend.waits, false},
+			{"still", st.still, false},
+			{"depth", st.depth, false},
+			{"peek", st.peek, false},
 		} {
-			tx := begin(t, pool, pgx.TxOptions{})
-			exec(t, tx, strings.Replace(steady, "$1::pg_catalog.text", "'4s'", 1))
-			exec(t, tx, "PREPARE p AS "+c.sql)
-			exec(t, tx, "SET LOCAL plan_cache_mode = force_generic_plan")
-			args := strings.TrimSuffix(strings.Repeat("NULL, ", c.args), ", ")
-			rows, err := tx.Query(t.Context(), "EXPLAIN (COSTS OFF) EXECUTE p("+args+")")
-			if err != nil {
-				t.Fatalf("%s: %v", c.name, err)
-			}
-			lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-			if err != nil {
-				t.Fatalf("%s: %v", c.name, err)
-			}
-			plan := strings.Join(lines, "\n")
+			plan := pgtest.Plan(t, pool, c.sql, strings.Replace(steady, "$1::pg_catalog.text", "'4s'", 1))
 			found := seqScan.FindString(plan)
 			if found != "" && !(c.sorts && strings.HasPrefix(found, "Sort") && !strings.Contains(plan, "Seq Scan on onceq_messages")) {
 				t.Errorf("%s has %q in its plan:\n%s", c.name, found, plan)
 			}
 			checkWays(t, c.name, plan)
-			exec(t, tx, "DEALLOCATE p")
-			if err := tx.Rollback(t.Context()); err != nil {
-				t.Fatal(err)
-			}
 		}
 	}
 	t.Run("empty", explain)

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 	"github.com/onceq/onceq/internal/tablequeue"
 )
 
@@ -74,7 +75,7 @@ func TestRowsByHand(t *testing.T) {
 				t.Errorf("%q came", got)
 			}
 			ack(t, q, take(t, q, want)...)
-			if n := scan[int](t, pool, `SELECT count(*) FROM onceq_messages WHERE queue = $1`, q.name); n != 3-want {
+			if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq_messages WHERE queue = $1`, q.name); n != 3-want {
 				t.Errorf("%d rows are left", n)
 			}
 		})

@@ -3,7 +3,6 @@ package pgbroker
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -11,8 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/tablequeue"
-	"github.com/onceq/onceq/internal/values"
 )
 
 // This file owns the Queue: its construction, its limits and its end. A Queue may be used by many
@@ -49,19 +48,19 @@ type Queue struct {
 }
 
 var (
-	_ broker.Broker        = (*Queue)(nil)
-	_ broker.Depther       = (*Queue)(nil)
-	_ broker.RedrivePolicy = (*Queue)(nil)
-	_ broker.Peeker        = (*Queue)(nil)
-	_ broker.Describer     = (*Queue)(nil)
+	_ broker.Broker    = (*Queue)(nil)
+	_ broker.Depther   = (*Queue)(nil)
+	_ broker.Redriver  = (*Queue)(nil)
+	_ broker.Peeker    = (*Queue)(nil)
+	_ broker.Describer = (*Queue)(nil)
 )
 
 // New returns the queue of that name in the database of db, a pool. The name has 1 to 255 bytes of
 // UTF-8. New does no I/O: call [Queue.Migrate] before the first use. nil options mean the defaults;
 // an error names the field and its limit.
 func New(db DB, queue string, o *Options) (*Queue, error) {
-	if err := checkPool(db); err != nil {
-		return nil, err
+	if err := pgkit.CheckPool(db); err != nil {
+		return nil, fmt.Errorf("pgbroker: New: %w", err)
 	}
 	if o == nil {
 		o = &Options{}
@@ -70,7 +69,7 @@ func New(db DB, queue string, o *Options) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	schema, table, err := splitTable(cmp.Or(o.Table, defaultTable))
+	schema, table, err := pgkit.SplitTable("pgbroker", cmp.Or(o.Table, defaultTable))
 	if err != nil {
 		return nil, err
 	}
@@ -86,21 +85,6 @@ func New(db DB, queue string, o *Options) (*Queue, error) {
 }
 
 func (q *Queue) sql() *statements { return q.st.Load() }
-
-// checkPool finds what only one goroutine at a time may use.
-func checkPool(db DB) error {
-	switch db.(type) {
-	case nil:
-		return errors.New("pgbroker: New: db is nil")
-	case *pgx.Conn, interface{ Conn() *pgx.Conn }:
-		return fmt.Errorf("pgbroker: New: db is a %T, one connection, which calls from many goroutines cannot share; "+
-			"give it a *pgxpool.Pool", db)
-	}
-	if values.IsNil(db) {
-		return fmt.Errorf("pgbroker: New: db is a nil %T", db)
-	}
-	return nil
-}
 
 // Close ends the queue: waiting receives and later calls answer [broker.ErrClosed]. Calls under way
 // go on, and the pool stays open, because it is the user's. Messages stay in the table. It may be

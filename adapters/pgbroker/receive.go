@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/tablequeue"
 )
 
@@ -141,9 +142,9 @@ func (l *look) take(ctx context.Context) error {
 		behind = q.groups.beginFresh(l.from.full)
 		q.readFresh(p, behind.behind, &fresh)
 	}
-	p.query(q.sql().receive, []any{q.name, int64(l.o.Max), l.from.text(), micros(l.o.Visibility)}, l.reader())
+	p.Query(q.sql().receive, []any{q.name, int64(l.o.Max), l.from.text(), pgkit.Micros(l.o.Visibility)}, l.reader())
 	sent := time.Now()
-	err := p.runPatient(ctx, patient, q.db)
+	err := p.RunPatient(ctx, patient, q.db)
 	answered := time.Now()
 	took := answered.Sub(sent)
 	if err != nil {

@@ -3,7 +3,7 @@ package pgbroker
 import (
 	"strings"
 
-	"github.com/jackc/pgx/v5"
+	"github.com/onceq/onceq/internal/pgkit"
 )
 
 // This file owns the SQL of one table: its names, its version, and every statement. New and Migrate
@@ -47,18 +47,8 @@ type statements struct {
 // settlement is a statement that waits for the rows of its receipts, and one that does not.
 type settlement struct{ waits, skips string }
 
-// operators are those of PostgreSQL, as {=}. All of them bind alike: parentheses must tell which
-// comes first.
-var operators = strings.NewReplacer("{=}", own("="), "{<>}", own("<>"), "{<}", own("<"), "{<=}", own("<="), "{>}", own(">"), "{>=}", own(">="),
-	"{+}", own("+"), "{-}", own("-"), "{*}", own("*"), "{/}", own("/"))
-
-func own(operator string) string { return "OPERATOR(pg_catalog." + operator + ")" }
-
 func newStatements(schema, table string) *statements {
-	st := &statements{name: table, table: quote(schema, table)}
-	if schema != "" {
-		st.name = schema + "." + table
-	}
+	st := &statements{name: pgkit.Shown(schema, table), table: pgkit.Quote(schema, table)}
 	for to, sql := range map[*string]string{
 		&st.insert: insertGiven, &st.insertGuarded: insertGiven + insertGuard,
 		&st.receive: receiveDue, &st.fresh: freshRows,
@@ -81,16 +71,9 @@ func newStatements(schema, table string) *statements {
 	return st
 }
 
-func quote(schema, name string) string {
-	if schema == "" {
-		return pgx.Identifier{name}.Sanitize()
-	}
-	return pgx.Identifier{schema, name}.Sanitize()
-}
-
 // fill puts the table's name and PostgreSQL's operators into a statement.
 func (st *statements) fill(sql string) string {
-	return operators.Replace(strings.NewReplacer("{table}", st.table, "{columns}", columns, "{now}", now, "{group}", groupHash).Replace(sql))
+	return pgkit.Operators(strings.NewReplacer("{table}", st.table, "{columns}", columns, "{now}", now, "{group}", groupHash).Replace(sql))
 }
 
 // step is what leads from one version of the table to the next; steps[0] makes version 1.

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/tablequeue"
 )
 
@@ -44,10 +45,10 @@ func (q *Queue) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error
 	if len(p.parts) > 0 {
 		var b pgx.Batch
 		for _, part := range p.parts {
-			addQuery(&b, q.sql().insert, part.args, part.read)
+			pgkit.AddQuery(&b, q.sql().insert, part.args, part.read)
 		}
 		// Without a BEGIN the statements of a batch are one transaction, too.
-		if err := sendBatch(ctx, ctx, q.db, &b); err != nil {
+		if err := pgkit.SendBatch(ctx, ctx, q.db, &b, isBusy); err != nil {
 			return nil, q.explain(ctx, tablequeue.CallSend, err)
 		}
 		if p.grouped {
@@ -144,7 +145,7 @@ func (q *Queue) part(ms []broker.Outgoing, at []int, beside, ids []string) *part
 	)
 	for n, i := range at {
 		m := &ms[i]
-		delays.int(micros(m.Delay))
+		delays.int(pgkit.Micros(m.Delay))
 		at := int64(0) // at once
 		if t := tablequeue.NotBefore(m.Meta); !t.IsZero() {
 			at = max(0, t.UnixMicro())

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,107 +14,19 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/pgkit"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
-
-// modes are all ways in which pgx sends statements.
-var modes = []pgx.QueryExecMode{
-	pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
-}
-
-// roleSettings are what a role or a database may have set. None of them may matter, but where
-// refused says so.
-var roleSettings = []struct {
-	set string
-	// refused is a part of the error of all calls; empty = none. Simple is that in the simple
-	// protocol alone.
-	refused, simple string
-}{
-	{set: "datestyle = 'German, DMY'"},
-	{set: "datestyle = 'SQL, MDY'"},
-	{set: "bytea_output = 'escape'"},
-	{set: "intervalstyle = 'sql_standard'"},
-	{set: "timezone = 'Asia/Kolkata'"},
-	{set: "client_encoding = 'LATIN1'", simple: "client_encoding"},
-	{set: "client_encoding = 'SQL_ASCII'", simple: "client_encoding"},
-	{set: "default_transaction_isolation = 'repeatable read'"},
-	{set: "default_transaction_isolation = 'serializable'"},
-	{set: "default_transaction_read_only = on", refused: "default_transaction_read_only"},
-	{set: "standard_conforming_strings = off", simple: "standard_conforming_strings"},
-	{set: "statement_timeout = '20s'"},
-	{set: "lock_timeout = '1ms'"},
-	{set: "idle_in_transaction_session_timeout = '5s'"},
-	{set: "enable_indexscan = off"},
-	{set: "transform_null_equals = on"},
-	{set: "array_nulls = off"},
-	{set: "quote_all_identifiers = on"},
-	{set: "extra_float_digits = -5"},
-	{set: "row_security = off"},
-	{set: "default_transaction_deferrable = on"},
-	{set: "xmloption = document"},
-	{set: "search_path = public, pg_catalog"},
-}
-
-// newRole makes a role with these rights and this setting, and opens a pool as it.
-func newRole(t *testing.T, admin *pgxpool.Pool, rights, set string, more ...func(*pgxpool.Config)) (*pgxpool.Pool, string) {
-	t.Helper()
-	// The number comes first, because PostgreSQL cuts a name after 63 bytes.
-	role := strings.ToLower(fmt.Sprintf("r%d_%s", queues.Add(1), scan[string](t, admin, "SELECT current_database()")))
-	role = role[:min(len(role), 63)]
-	exec(t, admin, "CREATE ROLE "+role+" LOGIN "+rights+" PASSWORD 'secret'")
-	if set != "" {
-		exec(t, admin, "ALTER ROLE "+role+" SET "+set)
-	}
-	t.Cleanup(func() {
-		if _, err := admin.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role); err != nil {
-			t.Error(err)
-		}
-	})
-	return poolOn(t, admin.Config().ConnString(), append(more, func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = role, "secret" })...), role
-}
 
 // TestRoleSettings: what a role or a database has set changes no answer, however the statements are
 // sent.
 func TestRoleSettings(t *testing.T) {
 	admin := openPool(t, func(c *pgxpool.Config) { c.MaxConns = 30 })
 	newQueue(t, admin, "first", nil)
-	var wg sync.WaitGroup
-	for _, c := range roleSettings {
-		pools := make([]*pgxpool.Pool, len(modes))
-		pools[0], _ = newRole(t, admin, "SUPERUSER", c.set)
-		for i, mode := range modes {
-			if pools[i] = pools[0]; i > 0 {
-				config := pools[0].Config()
-				config.ConnConfig.DefaultQueryExecMode = mode
-				var err error
-				if pools[i], err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(pools[i].Close)
-			}
-		}
-		wg.Go(func() {
-			for i, mode := range modes {
-				refused := c.refused
-				if mode == pgx.QueryExecModeSimpleProtocol && c.simple != "" {
-					refused = c.simple
-				}
-				var err error
-				for try := range 10 {
-					// On a busy machine the lock on the end of a file is kept for longer than a
-					// millisecond. Nothing was written then.
-					err = wholeLife(t.Context(), pools[i], fmt.Sprintf("käse-☃-%v-%s-%d", mode, c.set, try))
-					if !errors.Is(err, broker.ErrThrottled) && sqlState(err) != lockNotAvailable {
-						break
-					}
-				}
-				if (err != nil) != (refused != "") || err != nil && !strings.Contains(err.Error(), refused) {
-					t.Errorf("%s, %v: %v; want an error with %q", c.set, mode, err, refused)
-				}
-				pools[i].Close()
-			}
-		})
+	busy := func(err error) bool {
+		return errors.Is(err, broker.ErrThrottled) || pgkit.State(err) == pgkit.LockNotAvailable
 	}
-	wg.Wait()
+	pgtest.TestSettings(t, admin, wholeLife, busy, "statement_timeout = '20s'", "idle_in_transaction_session_timeout = '5s'")
 }
 
 // wholeLife makes every call of a queue, and looks at what the answers say.
@@ -288,7 +199,7 @@ func TestNarrowRights(t *testing.T) {
 	}
 	refused := func(t *testing.T, sql string) {
 		t.Helper()
-		if _, err := pool.Exec(t.Context(), sql); sqlState(err) != insufficientPrivilege {
+		if _, err := pool.Exec(t.Context(), sql); pgkit.State(err) != pgkit.NoPrivilege {
 			t.Errorf("%s was answered %v", sql, err)
 		}
 	}
@@ -321,7 +232,7 @@ func TestNarrowRights(t *testing.T) {
 	}
 	_, err = other.Send(t.Context(), bodies("", "forged"))
 	wantText(t, err, "a row policy for this queue")
-	if n, all := scan[int](t, pool, "SELECT count(seq) FROM onceq_messages"), scan[int](t, admin, "SELECT count(*) FROM onceq_messages"); n != all-1 {
+	if n, all := pgtest.Scan[int](t, pool, "SELECT count(seq) FROM onceq_messages"), pgtest.Scan[int](t, admin, "SELECT count(*) FROM onceq_messages"); n != all-1 {
 		t.Errorf("the producer sees %d rows of %d", n, all)
 	}
 	q := newQueue(t, work, "mail", nil)

@@ -8,6 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/tablequeue"
 )
 
@@ -46,7 +47,7 @@ func (q *Queue) hold(ctx context.Context, call string, hs []broker.Hold, of tabl
 	s := settling{call: call, Settling: of, last: func(of []tablequeue.Entry) any {
 		ds := newArray(12 * len(of))
 		for _, e := range of {
-			ds.int(micros(hs[e.I].For))
+			ds.int(pgkit.Micros(hs[e.I].For))
 		}
 		return ds.arg()
 	}}
@@ -115,7 +116,7 @@ func (q *Queue) settle(ctx context.Context, s *settling, plain, grouped *settlem
 		ps = append(ps, portion{es: first, args: s.args(q.name, first, more), applied: make([]bool, len(first))})
 	}
 	err := q.settlePortions(ctx, ps, ofGroups, settleTimeout, sql.waits)
-	if sqlState(err) == lockNotAvailable && ctx.Err() == nil {
+	if pgkit.State(err) == pgkit.LockNotAvailable && ctx.Err() == nil {
 		err = q.settlePortions(ctx, ps, ofGroups, lockTimeout, sql.skips)
 	}
 	if err = q.explain(ctx, s.call, err); err != nil && !ps[0].done {
@@ -161,17 +162,17 @@ func (q *Queue) settlePortions(ctx context.Context, ps []portion, ofGroups bool,
 	p := newPipelineWith(timeout)
 	for i := range left {
 		if i > 0 {
-			p.another()
+			p.Another()
 		}
 		l := &left[i]
 		if ofGroups {
-			p.exec(q.sql().lockGiven, q.name, l.args[1])
+			p.Exec(q.sql().lockGiven, q.name, l.args[1])
 		}
 		clear(l.applied)
-		p.query(sql, l.args, positions(l.applied))
+		p.Query(sql, l.args, positions(l.applied))
 	}
-	err := p.run(ctx, q.db)
-	for i := range p.committed {
+	err := p.Run(ctx, q.db)
+	for i := range p.Committed {
 		left[i].done = true
 	}
 	return err
@@ -198,8 +199,8 @@ func positions(of []bool) func(pgx.Rows) error {
 func (q *Queue) leftOut(ctx context.Context, s *settling, es []tablequeue.Entry, applied []bool, args []any) {
 	there := make([]bool, len(es))
 	p := newPipeline()
-	p.query(q.sql().still, args, positions(there))
-	err := q.explain(ctx, s.call, p.run(ctx, q.db))
+	p.Query(q.sql().still, args, positions(there))
+	err := q.explain(ctx, s.call, p.Run(ctx, q.db))
 	for n, e := range es {
 		switch {
 		case applied[n]:

@@ -10,9 +10,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/internal/records"
+	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/tablequeue"
-	"github.com/onceq/onceq/internal/values"
 )
 
 // This file owns sends in the user's own transaction. Handlers and request handlers make a sender,
@@ -53,7 +52,7 @@ type SQLExecer interface {
 //
 // The ids are those of the messages, also where tx is rolled back.
 func (q *Queue) Tx(tx Execer) broker.Sender {
-	return &txSender{q: q, call: "Tx", check: func() error { return checkTx(tx) }, run: func(ctx context.Context, query string, p *part) error {
+	return &txSender{q: q, call: "Tx", check: func() error { return pgkit.CheckTx(tx, inTx) }, run: func(ctx context.Context, query string, p *part) error {
 		rows, err := tx.Query(ctx, query, p.args...)
 		if err != nil {
 			return err
@@ -70,7 +69,7 @@ func (q *Queue) Tx(tx Execer) broker.Sender {
 
 // TxSQL is [Queue.Tx] for a transaction of database/sql, of whatever driver for PostgreSQL.
 func (q *Queue) TxSQL(tx SQLExecer) broker.Sender {
-	return &txSender{q: q, call: "TxSQL", check: func() error { return checkSQL(tx) }, run: func(ctx context.Context, query string, p *part) error {
+	return &txSender{q: q, call: "TxSQL", check: func() error { return pgkit.CheckSQL(tx, inTx) }, run: func(ctx context.Context, query string, p *part) error {
 		rows, err := tx.QueryContext(ctx, query, p.args...)
 		if err != nil {
 			return err
@@ -141,80 +140,14 @@ func (q *Queue) explainTx(err error) error {
 		return fmt.Errorf("nothing was written: the transaction is over: %w", err)
 	case isBusy(err):
 		return fmt.Errorf("roll back, then try the transaction again: %w", err)
-	case sqlState(err) == failedTransaction:
+	case pgkit.State(err) == pgkit.FailedTransaction:
 		return fmt.Errorf("roll back; a statement before it has failed: %w", err)
-	case sqlState(err) == undefinedTable:
+	case pgkit.State(err) == pgkit.UndefinedTable:
 		return fmt.Errorf("roll back: %w: %w (is the transaction in the queue's database, with its search_path, and has Migrate been run on table %s?)",
 			broker.ErrNotFound, err, q.sql().name)
 	}
 	return fmt.Errorf("roll back: %w", q.hint(err))
 }
 
-// checkTx finds what is no transaction.
-func checkTx(tx Execer) error {
-	switch {
-	case values.IsNil(tx):
-		return errors.New("tx is nil")
-	case isPool(tx):
-		return fmt.Errorf("tx is a %T, which commits each statement by itself; give it the pgx.Tx that the row is written in", tx)
-	}
-	return checkConn(tx)
-}
-
-// isPool recognises a *pgxpool.Pool, and what has one embedded, by a method that no transaction
-// has.
-func isPool(tx any) bool {
-	_, ok := tx.(interface{ Reset() })
-	return ok
-}
-
-// checkConn finds what is, or has embedded, a connection of pgx, or leads to one, on which no
-// transaction was begun, or on which it has ended.
-func checkConn(tx any) (err error) {
-	defer func() {
-		// A connection that went back to its pool, and a struct whose transaction was left out,
-		// have methods that panic.
-		if v := recover(); v != nil {
-			err = fmt.Errorf("tx is a %T that holds no connection: it was released, or nothing was put into it", tx)
-		}
-	}()
-	idle := false
-	switch c := tx.(type) {
-	case interface{ Conn() *pgx.Conn }:
-		idle = isIdle(c.Conn())
-	case interface{ PgConn() *pgconn.PgConn }:
-		idle = !c.PgConn().IsClosed() && c.PgConn().TxStatus() == 'I'
-	}
-	if idle {
-		return errors.New("tx is in no transaction, because none was begun, or it is over: its statements would be committed one by one; BEGIN first")
-	}
-	return nil
-}
-
-// isIdle reports whether conn, where it is known, is in no transaction.
-func isIdle(conn *pgx.Conn) bool {
-	return conn != nil && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I'
-}
-
-func checkSQL(tx SQLExecer) error {
-	switch {
-	case values.IsNil(tx):
-		return errors.New("tx is nil")
-	case records.IsSQLPool(tx):
-		return fmt.Errorf("tx is a %T, which commits each statement by itself; give it the *sql.Tx that the row is written in", tx)
-	}
-	if tx, ok := tx.(rawConn); ok {
-		var err error
-		_ = tx.Raw(func(driver any) error { // what else is wrong with it, the statement will tell
-			err = checkConn(driver)
-			return nil
-		})
-		return err
-	}
-	return nil
-}
-
-// rawConn is a *sql.Conn, or what has one embedded.
-type rawConn interface {
-	Raw(f func(driver any) error) error
-}
+// inTx is what users have in the transaction that they send in.
+const inTx = "the row is written"

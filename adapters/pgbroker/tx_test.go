@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
@@ -42,7 +43,7 @@ func TestTx(t *testing.T) {
 		t.Run(string(level), func(t *testing.T) {
 			q := newQueue(t, pool, newName(), nil)
 			tx := begin(t, pool, pgx.TxOptions{IsoLevel: level})
-			if n := scan[int](t, tx, "SELECT 1"); n != 1 { // under REPEATABLE READ the snapshot is taken here
+			if n := pgtest.Scan[int](t, tx, "SELECT 1"); n != 1 { // under REPEATABLE READ the snapshot is taken here
 				t.Fatal(n)
 			}
 			send(t, q, bodies("", "before")...)
@@ -86,7 +87,7 @@ func TestTxRolledBack(t *testing.T) {
 	}
 	ack(t, q, m)
 	none(t, q, "after the one message")
-	if n := scan[int](t, pool, "SELECT count(*) FROM onceq_messages"); n != 0 {
+	if n := pgtest.Scan[int](t, pool, "SELECT count(*) FROM onceq_messages"); n != 0 {
 		t.Errorf("%d rows are left", n)
 	}
 }
@@ -213,7 +214,7 @@ func TestTxRefused(t *testing.T) {
 		})
 	}
 	none(t, q, "after refusals alone")
-	if n := scan[int](t, other, "SELECT count(*) FROM onceq_messages"); n != 0 {
+	if n := pgtest.Scan[int](t, other, "SELECT count(*) FROM onceq_messages"); n != 0 {
 		t.Errorf("%d rows in the other database", n)
 	}
 }

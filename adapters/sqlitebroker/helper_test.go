@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/internal/tablequeue/tabletest"
 	_ "modernc.org/sqlite"
 )
 
@@ -83,23 +84,13 @@ func scan[T any](f *file, query string, args ...any) (v T) {
 	return v
 }
 
-// bodies are messages with these bodies, in a group or none.
-func bodies(group string, of ...string) []broker.Outgoing {
-	ms := make([]broker.Outgoing, len(of))
-	for i, b := range of {
-		ms[i] = broker.Outgoing{Body: []byte(b), Group: group}
-	}
-	return ms
-}
-
-func send(tb testing.TB, s broker.Sender, ms ...broker.Outgoing) []string {
-	tb.Helper()
-	ids, err := s.Send(tb.Context(), ms)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return ids
-}
+// What the tests of all queues in tables say.
+var (
+	bodies = tabletest.Bodies
+	send   = tabletest.Send
+	none   = tabletest.None
+	ack    = tabletest.Ack
+)
 
 // take receives what is there, at most n.
 func take(tb testing.TB, r broker.Receiver, n int) []*broker.Message {
@@ -119,25 +110,6 @@ func one(tb testing.TB, r broker.Receiver) *broker.Message {
 		tb.Fatalf("%d messages are there, want 1", len(ms))
 	}
 	return ms[0]
-}
-
-// none fails where something is there.
-func none(tb testing.TB, r broker.Receiver, why string) {
-	tb.Helper()
-	if ms := take(tb, r, 1); len(ms) > 0 {
-		tb.Fatalf("%s: %q came", why, ms[0].Body)
-	}
-}
-
-func ack(tb testing.TB, r broker.Receiver, ms ...*broker.Message) {
-	tb.Helper()
-	rs := make([]broker.Receipt, len(ms))
-	for i, m := range ms {
-		rs[i] = m.Receipt
-	}
-	if err := r.Ack(tb.Context(), rs); err != nil {
-		tb.Fatal(err)
-	}
 }
 
 // pass lets time go by in a bubble.

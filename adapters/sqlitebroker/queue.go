@@ -39,11 +39,11 @@ type Queue struct {
 }
 
 var (
-	_ broker.Broker        = (*Queue)(nil)
-	_ broker.Depther       = (*Queue)(nil)
-	_ broker.RedrivePolicy = (*Queue)(nil)
-	_ broker.Peeker        = (*Queue)(nil)
-	_ broker.Describer     = (*Queue)(nil)
+	_ broker.Broker    = (*Queue)(nil)
+	_ broker.Depther   = (*Queue)(nil)
+	_ broker.Redriver  = (*Queue)(nil)
+	_ broker.Peeker    = (*Queue)(nil)
+	_ broker.Describer = (*Queue)(nil)
 )
 
 // New returns the queue of that name in the file of store, whose writer it shares: what a worker
@@ -63,7 +63,7 @@ func New(store *sqlitestore.Store, queue string, o *Options) (*Queue, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := &Queue{w: store.Writer(), name: queue, s: s, sql: newStatements(table), closing: tablequeue.NewClosing()}
+	q := &Queue{w: sqlitewriter.Of(store), name: queue, s: s, sql: newStatements(table), closing: tablequeue.NewClosing()}
 	q.wakes, q.letters = q.wakesOf(queue), q.wakesOf(s.DeadLetters)
 	return q, nil
 }
@@ -98,13 +98,13 @@ func (q *Queue) Describe() broker.Description {
 	return broker.Description{System: "sqlite", Name: q.name, Address: q.sql.table + "/" + q.name}
 }
 
-// RedrivePolicy answers what the options have set. retention is 0, because messages are kept until
-// they are acked.
-func (q *Queue) RedrivePolicy(ctx context.Context) (maxReceives int, target string, retention time.Duration, err error) {
-	if err := q.ready(ctx, "RedrivePolicy", 1, 1); err != nil {
-		return 0, "", 0, err
+// Redrive answers what the options have set. Retention is 0, because messages are kept until they
+// are acked.
+func (q *Queue) Redrive(ctx context.Context) (broker.RedrivePolicy, error) {
+	if err := q.ready(ctx, "Redrive", 1, 1); err != nil {
+		return broker.RedrivePolicy{}, err
 	}
-	return q.s.MaxReceives, q.s.DeadLetters, 0, nil
+	return broker.RedrivePolicy{MaxReceives: q.s.MaxReceives, Target: q.s.DeadLetters}, nil
 }
 
 // ready tells why a call of n entries cannot begin.

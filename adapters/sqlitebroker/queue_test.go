@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/sqlitewriter"
 	"github.com/onceq/onceq/internal/storetest"
+	"github.com/onceq/onceq/internal/tablequeue/tabletest"
 )
 
 // TestOneCommit: a send, a claim and an ack that come together are one transaction.
@@ -27,7 +28,7 @@ func TestOneCommit(t *testing.T) {
 		tx := f.begin()
 		var seen []*sqlitewriter.Txn
 		probe := func() error {
-			return f.store.Writer().Do(t.Context(), &sqlitewriter.Call{Wait: time.Minute, Apply: func(x *sqlitewriter.Txn) error {
+			return sqlitewriter.Of(f.store).Do(t.Context(), &sqlitewriter.Call{Wait: time.Minute, Apply: func(x *sqlitewriter.Txn) error {
 				seen = append(seen, x)
 				return nil
 			}})
@@ -350,40 +351,11 @@ func TestCompleteAndSend(t *testing.T) {
 
 func TestSendRefuses(t *testing.T) {
 	f := openFile(t, tempFile(t))
-	q := f.queue("orders", &Options{MaxBody: 10})
-	ids, err := q.Send(t.Context(), []broker.Outgoing{
-		{Body: []byte{}},
-		{Group: "a\x00b"},
-		{Group: "\xff"},
-		{Group: strings.Repeat("g", 1024), Body: []byte("long")},
-		{Group: strings.Repeat("g", 1025)},
-		{Attributes: map[string]string{"n\x00": "a\x00b"}},
-		{Attributes: map[string]string{"n": "\xff"}},
-		{Body: make([]byte, 11)},
-		{Delay: -1},
-	})
-	for i, want := range []struct {
-		is   error
-		says string
-	}{
-		{},
-		{broker.ErrUnsupported, "has a NUL, which SQLite's text cannot hold"},
-		{broker.ErrUnsupported, "not UTF-8"},
-		{},
-		{broker.ErrUnsupported, "a Group of 1025 bytes; it has at most 1024"},
-		{},
-		{broker.ErrUnsupported, "not UTF-8"},
-		{broker.ErrTooLarge, "Options.MaxBody is 10"},
-		{broker.ErrUnsupported, "a Delay of"},
-	} {
-		got := broker.ErrAt(err, i)
-		if !errors.Is(got, want.is) || got != nil && !strings.Contains(got.Error(), want.says) || (got == nil) != (ids[i] != "") {
-			t.Errorf("entry %d: id %q, %v; want %v with %q", i, ids[i], got, want.is, want.says)
-		}
-	}
-	ms := take(t, q, 10)
-	if len(ms) != 3 || len(ms[0].Body) != 0 || len(ms[1].Group) != 1024 || ms[2].Attributes["n\x00"] != "a\x00b" {
-		t.Errorf("what was not refused came as %+v", ms)
+	q := f.queue("orders", &Options{MaxBody: tabletest.MaxBody})
+	tabletest.SendRefuses(t, q)
+	_, err := q.Send(t.Context(), []broker.Outgoing{{Group: "a\x00b"}})
+	if at := broker.ErrAt(err, 0); at == nil || !strings.Contains(at.Error(), "has a NUL, which SQLite's text cannot hold") {
+		t.Errorf("a group with a NUL: %v", at)
 	}
 }
 

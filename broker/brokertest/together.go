@@ -292,11 +292,11 @@ func missingQueue(e *env) {
 
 func nativeRedrive(e *env) {
 	o := full(e)
-	if p, ok := broker.As[broker.RedrivePolicy](e.b); ok {
-		n, _, _, err := p.RedrivePolicy(e.Context())
-		e.OK(err, "RedrivePolicy")
-		if n != redriveAfter {
-			e.Errorf("RedrivePolicy tells of %d receives, and %d were asked for", n, redriveAfter)
+	if p, ok := broker.As[broker.Redriver](e.b); ok {
+		policy, err := p.Redrive(e.Context())
+		e.OK(err, "Redrive")
+		if n := policy.MaxReceives; n != redriveAfter {
+			e.Errorf("Redrive tells of %d receives, and %d were asked for", n, redriveAfter)
 		}
 	}
 	e.send(o)

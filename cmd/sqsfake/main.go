@@ -10,47 +10,26 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/signal"
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"time"
 
+	"github.com/onceq/onceq/internal/fakecmd"
 	"github.com/onceq/onceq/sqsfake"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	switch err := run(ctx, os.Args[1:], os.Stdout); {
-	case errors.Is(err, flag.ErrHelp):
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "sqsfake:", err)
-		os.Exit(1)
-	}
-}
-
-// names is a flag that may be given many times.
-type names []string
-
-func (n *names) String() string     { return strings.Join(*n, ",") }
-func (n *names) Set(s string) error { *n = append(*n, s); return nil }
+func main() { fakecmd.Main("sqsfake", run) }
 
 // run serves until ctx ends.
 func run(ctx context.Context, args []string, out io.Writer) error {
 	var o sqsfake.Options
-	var queues names
-	flags := flag.NewFlagSet("sqsfake", flag.ContinueOnError)
-	flags.SetOutput(out)
+	var queues fakecmd.Names
+	flags := fakecmd.Flags("sqsfake", out)
 	addr := flags.String("addr", "127.0.0.1:9324", "the address to listen on; port 0 takes a free one")
 	drain := flags.Duration("drain", 5*time.Second, "how long calls under way may take at the end")
 	flags.Var(&queues, "queue", "the name of a queue to begin with, .fifo for a FIFO queue; may be repeated")
@@ -63,11 +42,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.TextVar(&o.ShortPolls, "short-polls", sqsfake.ShortPollsSampled, "what receives that do not wait bring of standard queues: sampled or whole")
 	flags.Uint64Var(&o.Seed, "seed", 0, "plays again what is random; 0 draws a seed")
 	flags.BoolVar(&o.RecreateAtOnce, "recreate-at-once", false, "allow a queue of a deleted one's name within 60 seconds")
-	if err := flags.Parse(args); err != nil {
+	if err := fakecmd.Parse(flags, args, "a queue is named with -queue"); err != nil {
 		return err
-	}
-	if flags.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q: a queue is named with -queue", flags.Arg(0))
 	}
 	if _, err := strconv.ParseUint(o.Account, 10, 64); err != nil || len(o.Account) != 12 {
 		return fmt.Errorf("-account %s: an account has 12 digits", o.Account)
@@ -78,7 +54,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	}
 	s := sqsfake.New(&o)
 	defer s.Close()
-	s.URL = "http://" + reachable(l.Addr().String())
+	s.URL = "http://" + fakecmd.Reachable(l.Addr().String()) // queue URLs name whatever host a client calls
 	urls := make([]string, len(queues))
 	for i, name := range queues {
 		if urls[i], err = s.CreateQueue(name, nil); err != nil {
@@ -116,16 +92,6 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 	}
 	return nil
-}
-
-// reachable is an address that this machine can call: who listens on all of them, as in a
-// container, listens on localhost too. Queue URLs name whatever host a client calls.
-func reachable(listening string) string {
-	host, port, err := net.SplitHostPort(listening)
-	if err == nil && net.ParseIP(host).IsUnspecified() {
-		return net.JoinHostPort("localhost", port)
-	}
-	return listening
 }
 
 // directions tell how to reach the server.

@@ -204,13 +204,6 @@ func TestDirections(t *testing.T) {
 
 // A server in a container listens on all addresses, none of which is one to call.
 func TestListensEverywhere(t *testing.T) {
-	for listening, want := range map[string]string{
-		"[::]:9324": "localhost:9324", "0.0.0.0:9324": "localhost:9324", "127.0.0.1:9324": "127.0.0.1:9324", "[::1]:9324": "[::1]:9324",
-	} {
-		if got := reachable(listening); got != want {
-			t.Errorf("%s: %s, want %s", listening, got, want)
-		}
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	endpoint, queues, ended := start(t, ctx, "-addr", ":0", "-queue", "orders")

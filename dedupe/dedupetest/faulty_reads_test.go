@@ -200,8 +200,8 @@ func (s *shop) completeTx(o dedupe.Owned, result []byte) error {
 
 func claimRow(r *dedupe.Record, q *dedupe.ClaimRequest, now time.Time) string {
 	s := machine.Meet(r, q, now)
-	i := slices.IndexFunc(machine.ClaimTable, func(row machine.ClaimRow) bool { return row.Matches(s) })
-	return machine.ClaimTable[i].Name
+	rows := machine.ClaimTable()
+	return rows[slices.IndexFunc(rows, func(row machine.ClaimRow) bool { return row.Matches(s) })].Name
 }
 
 func found(r *dedupe.Record, t dedupe.Token, now time.Time) machine.Situation {
@@ -212,13 +212,13 @@ func found(r *dedupe.Record, t dedupe.Token, now time.Time) machine.Situation {
 
 func renewRow(r *dedupe.Record, t dedupe.Token, now time.Time) string {
 	s := found(r, t, now)
-	i := slices.IndexFunc(machine.RenewTable, func(row machine.RenewRow) bool { return row.Matches(s) })
-	return machine.RenewTable[i].Name
+	rows := machine.RenewTable()
+	return rows[slices.IndexFunc(rows, func(row machine.RenewRow) bool { return row.Matches(s) })].Name
 }
 
 func settleRow(r *dedupe.Record, t *dedupe.Settlement, now time.Time) string {
 	s := found(r, t.Token, now)
 	s.Unparks = t.Unparks
-	i := slices.IndexFunc(machine.SettleTable, func(row machine.SettleRow) bool { return row.Matches(s, t.To, t.Joined) })
-	return machine.SettleTable[i].Name
+	rows := machine.SettleTable()
+	return rows[slices.IndexFunc(rows, func(row machine.SettleRow) bool { return row.Matches(s, t.To, t.Joined) })].Name
 }

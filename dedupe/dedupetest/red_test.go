@@ -110,22 +110,19 @@ func faults() map[string]string {
 		"done wins again":                "batches-at-once batches-at-once-on-two-handles",
 		"deadline late":                  "claim-no-record",
 	}
-	for i := range machine.ClaimTable {
-		r := &machine.ClaimTable[i]
+	for _, r := range machine.ClaimTable() {
 		m["claim answers wrong: "+r.Name] = caseName("claim", r.Name)
 		if r.Change != machine.Keep {
 			m["claim does not write: "+r.Name] = caseName("claim", r.Name)
 		}
 	}
-	for i := range machine.RenewTable {
-		r := &machine.RenewTable[i]
+	for _, r := range machine.RenewTable() {
 		m["renew answers wrong: "+r.Name] = caseName("renew", r.Name)
 		if r.Change != machine.Keep {
 			m["renew does not write: "+r.Name] = caseName("renew", r.Name)
 		}
 	}
-	for i := range machine.SettleTable {
-		r := &machine.SettleTable[i]
+	for _, r := range machine.SettleTable() {
 		m["settle answers wrong: "+r.Name] = caseName("settle", r.Name)
 		if r.Change != machine.Keep {
 			m["settle does not write: "+r.Name] = caseName("settle", r.Name)

@@ -17,16 +17,13 @@ func rowCases() []testCase {
 	add := func(table, row, rule string) {
 		all = append(all, testCase{Name: caseName(table, row), Rule: rule, Run: func(e *env) { e.playAll(met()[table+row]) }})
 	}
-	for i := range machine.ClaimTable {
-		r := &machine.ClaimTable[i]
+	for _, r := range machine.ClaimTable() {
 		add("claim", r.Name, fmt.Sprintf("a claim that meets %q is answered %v; the record is %s", r.Name, r.Outcome, effect(r.Change)))
 	}
-	for i := range machine.RenewTable {
-		r := &machine.RenewTable[i]
+	for _, r := range machine.RenewTable() {
 		add("renew", r.Name, fmt.Sprintf("a renewal that meets %q is answered %s; the record is %s", r.Name, answer(r.Err), effect(r.Change)))
 	}
-	for i := range machine.SettleTable {
-		r := &machine.SettleTable[i]
+	for _, r := range machine.SettleTable() {
 		what := answer(r.Err)
 		if r.AnswersHere {
 			what = "the present status"
@@ -90,8 +87,8 @@ type watcher struct {
 
 func (w *watcher) claim(q dedupe.ClaimRequest) dedupe.Claim {
 	s := machine.Meet(w.at(q.Key), &q, time.Now())
-	for i := range machine.ClaimTable {
-		if r := &machine.ClaimTable[i]; r.Matches(s) {
+	for _, r := range machine.ClaimTable() {
+		if r.Matches(s) {
 			w.row = "claim" + r.Name
 			break
 		}
@@ -101,8 +98,8 @@ func (w *watcher) claim(q dedupe.ClaimRequest) dedupe.Claim {
 
 func (w *watcher) renew(n dedupe.Renewal) error {
 	s := w.meets(n.Key, n.Token)
-	for i := range machine.RenewTable {
-		if r := &machine.RenewTable[i]; r.Matches(s) {
+	for _, r := range machine.RenewTable() {
+		if r.Matches(s) {
 			w.row = "renew" + r.Name
 			break
 		}
@@ -113,8 +110,8 @@ func (w *watcher) renew(n dedupe.Renewal) error {
 func (w *watcher) settle(t dedupe.Settlement) dedupe.Settled {
 	s := w.meets(t.Key, t.Token)
 	s.Unparks = t.Unparks
-	for i := range machine.SettleTable {
-		if r := &machine.SettleTable[i]; r.Matches(s, t.To, t.Joined) {
+	for _, r := range machine.SettleTable() {
+		if r.Matches(s, t.To, t.Joined) {
 			w.row = "settle" + r.Name
 			break
 		}

@@ -3,8 +3,6 @@ package dynamostore
 import (
 	"io"
 	"net/http"
-	"net/http/httptest"
-	"sync/atomic"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -12,6 +10,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 // TestConnections: the store keeps as many connections as it writes at once, and leaves the user's
@@ -89,27 +88,19 @@ func TestAnswerOutlivesItsRequest(t *testing.T) {
 	}
 }
 
-// The rule: an answer that redirects costs one request and is an error. Else whoever it names gets
-// the items and the session's token.
 func TestRedirectIsNotFollowed(t *testing.T) {
-	for name, hc := range map[string]dynamodb.HTTPClient{"the SDK's": awshttp.NewBuildableClient(), "http.Client": &http.Client{}} {
-		var requests atomic.Int32
-		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			if requests.Add(1) < 5 {
-				http.Redirect(w, r, "/again", http.StatusPermanentRedirect)
-			}
-		}))
+	testaws.NoRedirect(t, func(t *testing.T, url string, hc aws.HTTPClient) map[string]func() error {
 		s, err := New(dynamodb.New(dynamodb.Options{
-			Region: region, BaseEndpoint: &srv.URL, Credentials: aws.CredentialsProviderFunc(credentials), HTTPClient: hc,
+			Region: region, BaseEndpoint: &url, Credentials: aws.CredentialsProviderFunc(credentials), HTTPClient: hc,
 		}), "records", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Get(t.Context(), []dedupe.Key{{Scope: "s", Key: "k"}}); err == nil || requests.Load() != 1 {
-			t.Errorf("%s: %d requests, and the answer is %v", name, requests.Load(), err)
-		}
-		srv.Close()
-	}
+		return map[string]func() error{"Get": func() error {
+			_, err := s.Get(t.Context(), []dedupe.Key{{Scope: "s", Key: "k"}})
+			return err
+		}}
+	})
 }
 
 type roundTrip func(*http.Request) (*http.Response, error)

@@ -3,13 +3,13 @@ package dynamostore
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/dynamokit"
 )
 
 // DefaultTTLAttribute is the attribute by which DynamoDB deletes what has expired.
@@ -34,16 +34,6 @@ type Options struct {
 	AttentionIndex string
 }
 
-// tableName matches what DynamoDB takes for a table's name, or an ARN, which names a table of
-// another account. isTableName checks the length, because a counted repetition would cost each
-// process 1.4 ms and 350 KB at its start.
-var tableName = regexp.MustCompile(`^(?:arn:[a-z0-9-]+:dynamodb:[a-z0-9-]*:[0-9]*:table/)?([a-zA-Z0-9_.-]+)$`)
-
-func isTableName(s string) bool {
-	m := tableName.FindStringSubmatch(s)
-	return m != nil && len(m[1]) >= 3 && len(m[1]) <= 255
-}
-
 // New returns a store in table, a DynamoDB table's name or ARN. It does no I/O. The table must be
 // there, or be made with [Store.CreateTable], before the first use. The store works on a copy of
 // client with connections and retries of its own. It repeats a call until its context ends,
@@ -56,11 +46,11 @@ func New(client *dynamodb.Client, table string, o *Options) (*Store, error) {
 	switch {
 	case client == nil:
 		return nil, fmt.Errorf("dynamostore: New: %w: client is nil", dedupe.ErrBadRequest)
-	case !isTableName(table):
+	case !dynamokit.IsTableName(table):
 		return nil, fmt.Errorf("dynamostore: New: %w: table is %q, want 3 to 255 of A-Z a-z 0-9 _ - . or an ARN", dedupe.ErrBadRequest, table)
 	case len(ttl) > maxTTLAttribute:
 		return nil, fmt.Errorf("dynamostore: New: %w: Options.TTLAttribute has %d bytes, the limit is %d", dedupe.ErrBadRequest, len(ttl), maxTTLAttribute)
-	case o.AttentionIndex != "" && (strings.Contains(o.AttentionIndex, "/") || !isTableName(o.AttentionIndex)):
+	case o.AttentionIndex != "" && (strings.Contains(o.AttentionIndex, "/") || !dynamokit.IsTableName(o.AttentionIndex)):
 		return nil, fmt.Errorf("dynamostore: New: %w: Options.AttentionIndex is %q, want 3 to 255 of A-Z a-z 0-9 _ . -", dedupe.ErrBadRequest, o.AttentionIndex)
 	case slices.Contains(attributes, ttl):
 		return nil, fmt.Errorf("dynamostore: New: %w: Options.TTLAttribute is %q, an attribute that the store uses for something else",

@@ -5,17 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
+	"github.com/onceq/onceq/internal/dynamokit"
 	"github.com/onceq/onceq/internal/retry"
 )
-
-// tablePause is the one between two looks at a table that is being made; it takes some ten seconds.
-const tablePause = 250 * time.Millisecond
 
 // CreateTable makes the store's table if there is none, billed by request, and switches on its
 // expiry. It waits until both can be used, or ctx ends. It may be called at every start, by many
@@ -27,41 +24,22 @@ func (s *Store) CreateTable(ctx context.Context) error {
 	if err := s.ready(ctx, 0); err != nil {
 		return err
 	}
-	fail := func(err error) error { return s.explain(ctx, "CreateTable", err) }
-	for {
-		out, err := s.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &s.table})
-		switch {
-		case errors.As(err, new(*types.ResourceNotFoundException)):
-			// Another starter may be as quick, and one that was just deleted may still be there.
-			if _, err := s.client.CreateTable(ctx, s.newTable()); err != nil && !errors.As(err, new(*types.ResourceInUseException)) {
-				return fail(err)
-			}
-		case err != nil:
-			return fail(err)
-		case out.Table.TableStatus == types.TableStatusActive, out.Table.TableStatus == types.TableStatusUpdating:
-			if err := cmp.Or(s.checkKey(out.Table), s.checkIndex(out.Table)); err != nil {
-				return fmt.Errorf("dynamostore: CreateTable: %w", err)
-			}
-			return s.expire(ctx)
-		}
-		if !retry.Rest(ctx, tablePause) {
-			return fail(fmt.Errorf("table %s is not there yet", s.table))
-		}
+	d, err := dynamokit.Create(ctx, s.client, s.newTable())
+	if err != nil {
+		return s.explain(ctx, "CreateTable", err)
 	}
+	if err := cmp.Or(s.keys().CheckKey(d), s.checkIndex(d)); err != nil {
+		return fmt.Errorf("dynamostore: CreateTable: %w", err)
+	}
+	return s.expire(ctx)
+}
+
+func (s *Store) keys() *dynamokit.Table {
+	return &dynamokit.Table{Name: s.table, Partition: attrKey, Sort: attrScope}
 }
 
 func (s *Store) newTable() *dynamodb.CreateTableInput {
-	in := &dynamodb.CreateTableInput{
-		TableName: &s.table, BillingMode: types.BillingModePayPerRequest,
-		AttributeDefinitions: []types.AttributeDefinition{
-			{AttributeName: aws.String(attrKey), AttributeType: types.ScalarAttributeTypeS},
-			{AttributeName: aws.String(attrScope), AttributeType: types.ScalarAttributeTypeS},
-		},
-		KeySchema: []types.KeySchemaElement{
-			{AttributeName: aws.String(attrKey), KeyType: types.KeyTypeHash},
-			{AttributeName: aws.String(attrScope), KeyType: types.KeyTypeRange},
-		},
-	}
+	in := s.keys().Definition()
 	if s.attentionIndex != "" {
 		in.AttributeDefinitions = append(in.AttributeDefinitions,
 			types.AttributeDefinition{AttributeName: aws.String(attrAttention), AttributeType: types.ScalarAttributeTypeS})
@@ -90,24 +68,6 @@ func (s *Store) checkIndex(t *types.TableDescription) error {
 	}
 	return fmt.Errorf("table %s has no index %s, which Options.AttentionIndex names: add it (partition key %q, a string; projection KEYS_ONLY), or leave the option out",
 		s.table, s.attentionIndex, attrAttention)
-}
-
-// checkKey refuses a table that was made for something else.
-func (s *Store) checkKey(t *types.TableDescription) error {
-	has := make(map[string]string)
-	for _, k := range t.KeySchema {
-		has[deref(k.AttributeName)] = string(k.KeyType)
-	}
-	for _, a := range t.AttributeDefinitions {
-		if n := deref(a.AttributeName); has[n] != "" {
-			has[n] += " " + string(a.AttributeType)
-		}
-	}
-	if len(has) == 2 && has[attrKey] == "HASH S" && has[attrScope] == "RANGE S" {
-		return nil
-	}
-	return fmt.Errorf("table %s has the key %v, want the partition key %q and the sort key %q, both strings: it was made for something else",
-		s.table, has, attrKey, attrScope)
 }
 
 // expire switches on the expiry.
@@ -142,7 +102,7 @@ func (s *Store) expire(ctx context.Context) error {
 		default:
 			return s.explain(ctx, "CreateTable: switching on the expiry", err)
 		}
-		if !retry.Rest(ctx, tablePause) {
+		if !retry.Rest(ctx, dynamokit.Pause) {
 			return s.explain(ctx, "CreateTable: switching on the expiry", err)
 		}
 	}

@@ -20,8 +20,8 @@ import (
 // knows when the request was sent. changed reports whether r must be written.
 func ApplyClaim(r *dedupe.Record, q *dedupe.ClaimRequest, now time.Time, fence func() uint64) (c dedupe.Claim, changed bool) {
 	s := Meet(r, q, now)
-	for i := range ClaimTable {
-		row := &ClaimTable[i]
+	for i := range claimTable {
+		row := &claimTable[i]
 		if !row.Matches(s) {
 			continue
 		}
@@ -134,8 +134,8 @@ func before(c *dedupe.Claim, r *dedupe.Record) {
 // nil.
 func ApplyRenew(r *dedupe.Record, n *dedupe.Renewal, now time.Time) error {
 	s := Situation{At: at(r, now), Own: r.Token == n.Token}
-	for i := range RenewTable {
-		row := &RenewTable[i]
+	for i := range renewTable {
+		row := &renewTable[i]
 		if !row.Matches(s) {
 			continue
 		}
@@ -158,8 +158,8 @@ func ApplyRenew(r *dedupe.Record, n *dedupe.Renewal, now time.Time) error {
 // written.
 func ApplySettle(r *dedupe.Record, t *dedupe.Settlement, now time.Time) (a dedupe.Settled, changed bool) {
 	s := Situation{At: at(r, now), Own: r.Token == t.Token, Unparks: t.Unparks}
-	for i := range SettleTable {
-		row := &SettleTable[i]
+	for i := range settleTable {
+		row := &settleTable[i]
 		if !row.Matches(s, t.To, t.Joined) {
 			continue
 		}

@@ -19,7 +19,7 @@ func Example_claimTable() {
 		fmt.Fprintln(w, strings.TrimSpace(strings.Join(cells, "\t")))
 	}
 	line("RULE", "FOUND", "IF", "ANSWER", "RECORD")
-	for _, r := range machine.ClaimTable {
+	for _, r := range machine.ClaimTable() {
 		var conds []string
 		for _, c := range []struct {
 			name string

@@ -2,13 +2,15 @@ package machine
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
 )
 
 // This file owns the tables of the claim, the renewal and the settlement, and what they are made
-// of. The tables are data that never changes, so many goroutines may read them at once.
+// of. The tables are data that never changes, so many goroutines may read them at once. Callers get
+// copies, so that nobody changes a rule for everybody.
 
 // At is what a call finds under its key. As a pattern in a table it is a set.
 type At uint8
@@ -79,8 +81,11 @@ func (r *ClaimRow) Matches(s Situation) bool {
 		r.Interrupted.meets(s.Interrupted) && r.Reopens.meets(s.Reopens)
 }
 
-// ClaimTable is the claim, whole. Its order matters: the first row that matches decides.
-var ClaimTable = []ClaimRow{
+// ClaimTable is the claim, whole. Its order matters: the first row that matches decides. The caller
+// gets a copy.
+func ClaimTable() []ClaimRow { return slices.Clone(claimTable) }
+
+var claimTable = []ClaimRow{
 	{Name: "no record", At: AtNone, Outcome: dedupe.Won, Change: TakeFresh},
 	// Only what is really reopened may bring another payload, because anybody can write a Reopen
 	// that fits no failure.
@@ -109,8 +114,11 @@ type RenewRow struct {
 // Matches reports whether the row's pattern covers s.
 func (r *RenewRow) Matches(s Situation) bool { return r.At&s.At != 0 && r.Own.meets(s.Own) }
 
-// RenewTable is the renewal, whole: a dead lease that nobody took is renewed.
-var RenewTable = []RenewRow{
+// RenewTable is the renewal, whole: a dead lease that nobody took is renewed. The caller gets a
+// copy.
+func RenewTable() []RenewRow { return slices.Clone(renewTable) }
+
+var renewTable = []RenewRow{
 	{Name: "own claim", At: AtClaimed, Own: Yes, Change: Prolong},
 	{Name: "not ours any more", At: AtAny, Err: dedupe.ErrLeaseLost},
 }
@@ -137,8 +145,11 @@ func (r *SettleRow) Matches(s Situation, to dedupe.Status, joined bool) bool {
 		r.ToParked.meets(to == dedupe.Parked) && r.ToReleased.meets(to == dedupe.Released) && r.Joined.meets(joined)
 }
 
-// SettleTable is the settlement, whole. Its order matters: the first row that matches decides.
-var SettleTable = []SettleRow{
+// SettleTable is the settlement, whole. Its order matters: the first row that matches decides. The
+// caller gets a copy.
+func SettleTable() []SettleRow { return slices.Clone(settleTable) }
+
+var settleTable = []SettleRow{
 	{Name: "stale token", At: AtAny, Own: No, Err: dedupe.ErrLeaseLost},
 	{Name: "no record", At: AtNone, Err: dedupe.ErrLeaseLost},
 	{Name: "joined, not committed", At: AtClaimed | AtParked, Own: Yes, ToDone: Yes, Joined: Yes, AnswersHere: true},

@@ -70,18 +70,18 @@ func decides[R any](rows []R, matches func(*R) bool) int {
 func TestClaimTableIsTotal(t *testing.T) {
 	reached := make(map[string]bool)
 	for _, s := range situations() {
-		i := decides(machine.ClaimTable, func(r *machine.ClaimRow) bool { return r.Matches(s) })
+		i := decides(machine.ClaimTable(), func(r *machine.ClaimRow) bool { return r.Matches(s) })
 		if i < 0 {
 			t.Errorf("no row decides %+v", s)
 			continue
 		}
-		got := machine.ClaimTable[i].Name
+		got := machine.ClaimTable()[i].Name
 		reached[got] = true
 		if want := claimRule(s); got != want {
 			t.Errorf("%+v is decided by %q, want %q", s, got, want)
 		}
 	}
-	for _, r := range machine.ClaimTable {
+	for _, r := range machine.ClaimTable() {
 		if !reached[r.Name] {
 			t.Errorf("row %q is never reached", r.Name)
 		}
@@ -90,12 +90,12 @@ func TestClaimTableIsTotal(t *testing.T) {
 
 func TestRenewTableIsTotal(t *testing.T) {
 	for _, s := range situations() {
-		i := decides(machine.RenewTable, func(r *machine.RenewRow) bool { return r.Matches(s) })
+		i := decides(machine.RenewTable(), func(r *machine.RenewRow) bool { return r.Matches(s) })
 		want := "not ours any more"
 		if s.Own && (s.At == machine.AtLive || s.At == machine.AtDead) {
 			want = "own claim"
 		}
-		if i < 0 || machine.RenewTable[i].Name != want {
+		if i < 0 || machine.RenewTable()[i].Name != want {
 			t.Errorf("%+v is decided by row %d, want %q", s, i, want)
 		}
 	}
@@ -133,12 +133,12 @@ func TestSettleTableIsTotal(t *testing.T) {
 	for _, s := range situations() {
 		for _, to := range []dedupe.Status{dedupe.Done, dedupe.Failed, dedupe.Released, dedupe.Parked} {
 			for _, joined := range []bool{false, true} {
-				i := decides(machine.SettleTable, func(r *machine.SettleRow) bool { return r.Matches(s, to, joined) })
+				i := decides(machine.SettleTable(), func(r *machine.SettleRow) bool { return r.Matches(s, to, joined) })
 				if i < 0 {
 					t.Errorf("no row decides %+v to %v, joined %v", s, to, joined)
 					continue
 				}
-				got := machine.SettleTable[i].Name
+				got := machine.SettleTable()[i].Name
 				reached[got] = true
 				if want := settleRule(s, to, joined); got != want {
 					t.Errorf("%+v to %v, joined %v is decided by %q, want %q", s, to, joined, got, want)
@@ -146,7 +146,7 @@ func TestSettleTableIsTotal(t *testing.T) {
 			}
 		}
 	}
-	for _, r := range machine.SettleTable {
+	for _, r := range machine.SettleTable() {
 		if !reached[r.Name] {
 			t.Errorf("row %q is never reached", r.Name)
 		}
@@ -173,10 +173,10 @@ func TestClaimRows(t *testing.T) {
 		{"failed", dedupe.AlreadyFailed, machine.Keep},
 		{"parked", dedupe.IsParked, machine.Keep},
 	}
-	if len(machine.ClaimTable) != len(want) {
-		t.Fatalf("the table has %d rows, want %d", len(machine.ClaimTable), len(want))
+	if len(machine.ClaimTable()) != len(want) {
+		t.Fatalf("the table has %d rows, want %d", len(machine.ClaimTable()), len(want))
 	}
-	for i, r := range machine.ClaimTable {
+	for i, r := range machine.ClaimTable() {
 		if w := want[i]; r.Name != w.name || r.Outcome != w.outcome || r.Change != w.change {
 			t.Errorf("row %d is %q, %v, change %d; want %+v", i, r.Name, r.Outcome, r.Change, w)
 		}
@@ -188,8 +188,8 @@ func TestRenewRows(t *testing.T) {
 		{Name: "own claim", At: machine.AtClaimed, Own: machine.Yes, Change: machine.Prolong},
 		{Name: "not ours any more", At: machine.AtAny, Err: dedupe.ErrLeaseLost},
 	}
-	if !slices.Equal(machine.RenewTable, want) {
-		t.Errorf("the table is %+v, want %+v", machine.RenewTable, want)
+	if !slices.Equal(machine.RenewTable(), want) {
+		t.Errorf("the table is %+v, want %+v", machine.RenewTable(), want)
 	}
 }
 
@@ -209,10 +209,10 @@ func TestSettleRows(t *testing.T) {
 		{"late word of the parked claim", nil, machine.Write, false},
 		{"settled before", nil, machine.Keep, true},
 	}
-	if len(machine.SettleTable) != len(want) {
-		t.Fatalf("the table has %d rows, want %d", len(machine.SettleTable), len(want))
+	if len(machine.SettleTable()) != len(want) {
+		t.Fatalf("the table has %d rows, want %d", len(machine.SettleTable()), len(want))
 	}
-	for i, r := range machine.SettleTable {
+	for i, r := range machine.SettleTable() {
 		w := want[i]
 		if r.Name != w.name || !errors.Is(r.Err, w.err) || r.Change != w.change || r.AnswersHere != w.here {
 			t.Errorf("row %d is %+v, want %+v", i, r, w)

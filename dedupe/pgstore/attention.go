@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -43,7 +44,7 @@ func (s *Store) buildAttention(ctx context.Context, have *present) error {
 	for n := 1; ; n++ {
 		err := s.tryBuild(ctx, have)
 		// A time limit would end the next try, too, after as much work.
-		if !isBusy(err) || sqlState(err) == queryCanceled || n == buildTries || !retry.Rest(ctx, alterPause(n)) {
+		if !pgkit.IsBusy(err) || pgkit.State(err) == pgkit.QueryCanceled || n == buildTries || !retry.Rest(ctx, alterPause(n)) {
 			return err
 		}
 	}
@@ -56,13 +57,13 @@ func (s *Store) tryBuild(ctx context.Context, have *present) error {
 	}
 	free := func() { _ = lock.Rollback(context.WithoutCancel(ctx)) }
 	defer free()
-	if _, err := lock.Exec(ctx, plain+patient); err != nil {
+	if _, err := lock.Exec(ctx, pgkit.Plain+patient); err != nil {
 		return err
 	}
 	// It never waits, because a statement that waits has a snapshot, and the build waits for that.
 	var mine bool
 	const try = `SELECT pg_catalog.pg_try_advisory_xact_lock($1::bigint)`
-	if err := lock.QueryRow(ctx, try, -turn-int64(have.oid)).Scan(&mine); err != nil || !mine {
+	if err := lock.QueryRow(ctx, try, -pgkit.Turn-int64(have.oid)).Scan(&mine); err != nil || !mine {
 		return err
 	}
 	now, err := s.inspect(ctx, lock)
@@ -72,7 +73,7 @@ func (s *Store) tryBuild(ctx context.Context, have *present) error {
 	if now.attention == invalid {
 		// Somebody may be building whose turn has ended with a connection.
 		var building bool
-		if err := lock.QueryRow(ctx, operators.Replace(isBuilding), have.oid).Scan(&building); err != nil || building {
+		if err := lock.QueryRow(ctx, pgkit.Operators(isBuilding), have.oid).Scan(&building); err != nil || building {
 			return err
 		}
 	}
@@ -120,12 +121,12 @@ func (s *Store) alone(ctx context.Context, sql string) error {
 		return nil
 	}
 	err = fmt.Errorf("building the index %s: %w", s.attentionName(), err)
-	switch sqlState(err) {
-	case queryCanceled, lockNotAvailable:
+	switch pgkit.State(err) {
+	case pgkit.QueryCanceled, pgkit.LockNotAvailable:
 		if ctx.Err() == nil {
 			err = fmt.Errorf("%w (if a statement_timeout or lock_timeout of the role has ended it: run Migrate once, before the workers start, as a role without)", err)
 		}
-	case notSupported:
+	case pgkit.NotSupported:
 		err = fmt.Errorf("%w (run this once as the table's owner, when a lock on the table harms nobody: %s)", err,
 			strings.Join(strings.Fields(strings.ReplaceAll(sql, " CONCURRENTLY", "")), " "))
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
 // fillTable makes n done records, and few of each status that people look for, by one statement.
@@ -123,10 +124,10 @@ func TestHappyPathLeavesTheIndexAlone(t *testing.T) {
 		l := claimOne(t, s, request(fmt.Sprintf("%04d", n)))
 		settleOne(t, s, l, dedupe.Done)
 	}
-	if n := scan[int64](t, pool, "SELECT pg_relation_size('records_attention')"); n != 8192 {
+	if n := pgtest.Scan[int64](t, pool, "SELECT pg_relation_size('records_attention')"); n != 8192 {
 		t.Errorf("the index has %d bytes, want the 8,192 of an empty one", n)
 	}
-	if n := scan[int64](t, pool, "SELECT count(*) FROM records WHERE past IS NOT NULL"); n != 0 {
+	if n := pgtest.Scan[int64](t, pool, "SELECT count(*) FROM records WHERE past IS NOT NULL"); n != 0 {
 		t.Errorf("%d of 500 records have a history", n)
 	}
 }

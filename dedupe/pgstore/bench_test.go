@@ -18,6 +18,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/cputime"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
@@ -56,14 +57,14 @@ func startServerCost(b *testing.B, pool *pgxpool.Pool) *serverCost {
 		}
 		defer conn.Release()
 	}
-	return &serverCost{scan[string](b, pool, "SELECT pg_current_wal_insert_lsn()::text"), serverCPU(b, pool)}
+	return &serverCost{pgtest.Scan[string](b, pool, "SELECT pg_current_wal_insert_lsn()::text"), serverCPU(b, pool)}
 }
 
 // report adds the WAL and the processor time a job, and what a key takes on the disk, as the jobs
 // have left it and after a VACUUM FULL.
 func (c *serverCost) report(b *testing.B, pool *pgxpool.Pool, s *Store) {
 	b.Helper()
-	wal := scan[int64](b, pool, "SELECT (pg_current_wal_insert_lsn() - $1::pg_lsn)::bigint", c.wal)
+	wal := pgtest.Scan[int64](b, pool, "SELECT (pg_current_wal_insert_lsn() - $1::pg_lsn)::bigint", c.wal)
 	var cpu time.Duration
 	for pid, used := range serverCPU(b, pool) {
 		cpu += used - c.cpu[pid]

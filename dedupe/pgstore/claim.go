@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/machine"
+	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/records"
 )
 
@@ -220,7 +221,7 @@ func (s *Store) claim(ctx context.Context, w *waits, pending []*claim) error {
 			}
 		}
 		next, err := s.claimRound(ctx, w, pending)
-		if sqlState(err) == lockNotAvailable && ctx.Err() == nil {
+		if pgkit.State(err) == pgkit.LockNotAvailable && ctx.Err() == nil {
 			w.left--
 			if len(pending) > 1 {
 				for part := range slices.Chunk(pending, (len(pending)+narrow-1)/narrow) {
@@ -258,7 +259,7 @@ func (s *Store) claimRound(ctx context.Context, w *waits, pending []*claim) ([]*
 		s.change(p, changed)
 		s.readRows(p, keyed(changed, (*claim).key).args(), func(n int, w *row) { changed[n].read(w) })
 	}
-	if err := p.run(ctx, s.db); err != nil {
+	if err := p.Run(ctx, s.db); err != nil {
 		return nil, err
 	}
 	next := pending[:0]
@@ -301,10 +302,10 @@ func divide(pending []*claim) (fresh, changed []*claim) {
 }
 
 // insert adds the insertion of fresh claims, and the reading of those that are not fresh any more.
-func (s *Store) insert(p *pipeline, fresh []*claim) {
+func (s *Store) insert(p *pgkit.Pipeline, fresh []*claim) {
 	a := keyed(fresh, (*claim).key)
 	column(a, fresh, func(c *claim) dedupe.Token { return c.req.Token }, (*array).token)
-	shared(a, fresh, func(c *claim) int64 { return micros(c.req.TTL) }, (*array).int)
+	shared(a, fresh, func(c *claim) int64 { return pgkit.Micros(c.req.TTL) }, (*array).int)
 	column(a, fresh, func(c *claim) bool { return c.req.Policy == dedupe.Park }, (*array).bool)
 	shared(a, fresh, func(c *claim) string { return clean(c.req.Owner) }, (*array).text)
 	column(a, fresh, func(c *claim) string { return clean(c.req.MessageID) }, (*array).text)
@@ -320,7 +321,7 @@ func (s *Store) insert(p *pipeline, fresh []*claim) {
 	inserted := make([]any, len(found)) // nil = not read
 	inserted[1], inserted[2], inserted[3], inserted[5] = &created, &scope, &key, &fence
 	n := -1
-	p.query(s.sql().insert, a.args(), func(rows pgx.Rows) error {
+	p.Query(s.sql().insert, a.args(), func(rows pgx.Rows) error {
 		if rows.RawValues()[0] != nil {
 			if err := rows.Scan(found...); err != nil {
 				return err
@@ -366,7 +367,7 @@ func (c *claim) read(w *row) {
 }
 
 // change adds the writing of what the table made of records that were read.
-func (s *Store) change(p *pipeline, changed []*claim) {
+func (s *Store) change(p *pgkit.Pipeline, changed []*claim) {
 	a := newArrays()
 	add := func(put func(a *array, b, r *dedupe.Record)) {
 		for _, c := range changed {
@@ -411,7 +412,7 @@ func (s *Store) change(p *pipeline, changed []*claim) {
 		now        time.Time
 	)
 	targets := []any{&ord, &fence, &now}
-	p.query(s.sql().change, a.args(), func(rows pgx.Rows) error {
+	p.Query(s.sql().change, a.args(), func(rows pgx.Rows) error {
 		if err := rows.Scan(targets...); err != nil {
 			return err
 		}
@@ -444,7 +445,7 @@ func (m moment) shift(a *array, now time.Time) {
 	case m.after.IsZero():
 		a.int(-1)
 	default:
-		a.int(micros(m.after.Sub(now)))
+		a.int(pgkit.Micros(m.after.Sub(now)))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit"
 )
 
 // This file owns Commit: the user's transaction from its beginning to the answer of its COMMIT.
@@ -83,7 +84,7 @@ func (s *Store) Commit(ctx context.Context, job dedupe.Owned, f func(tx pgx.Tx) 
 	if err == nil {
 		err = s.commit(ctx, u, job, &lease, result)
 	}
-	u.leave = sqlState(err) == readOnly
+	u.leave = pgkit.State(err) == pgkit.ReadOnly
 	return err
 }
 
@@ -155,7 +156,7 @@ func (u *userTx) end(ctx context.Context) {
 		}
 		return
 	}
-	if conn := u.conn.Conn(); !conn.IsClosed() && !isIdle(conn) && !u.leave {
+	if conn := u.conn.Conn(); !conn.IsClosed() && !pgkit.IsIdle(conn) && !u.leave {
 		_ = u.Tx.Rollback(ctx)
 	}
 	u.conn.Release()
@@ -165,7 +166,7 @@ func (u *userTx) end(ctx context.Context) {
 // show for certain whether it came before something was sent or after.
 func (u *userTx) check(ctx context.Context) error {
 	conn := u.Tx.Conn()
-	if u.fault == nil && isIdle(conn) {
+	if u.fault == nil && pgkit.IsIdle(conn) {
 		u.fault = errOwnEnd
 	}
 	switch {
@@ -194,10 +195,10 @@ func (s *Store) commit(ctx context.Context, u *userTx, job dedupe.Owned, lease *
 	if u.conn == nil {
 		return s.commitApart(ctx, u, s.sql().finish[plan], args)
 	}
-	p := &pipeline{uncommitted: true}
-	p.exec(s.sql().commit[plan], args...)
-	err = p.commit(func() error { return u.conn.SendBatch(ctx, &p.b).Close() })
-	if !p.uncommitted { // what went wrong then, did so after it
+	p := pgkit.EndOf()
+	p.Exec(s.sql().commit[plan], args...)
+	err = p.RunBy(func() error { return u.conn.SendBatch(ctx, &p.Batch).Close() })
+	if p.Committed > 0 { // what went wrong then, did so after it
 		return nil
 	}
 	return s.explainCommit(ctx, err)
@@ -207,7 +208,7 @@ func (s *Store) commit(ctx context.Context, u *userTx, job dedupe.Owned, lease *
 func (s *Store) commitApart(ctx context.Context, u *userTx, sql string, args []any) error {
 	tag, err := u.Tx.Exec(ctx, sql, args...)
 	switch {
-	case err != nil && !isBusy(err):
+	case err != nil && !pgkit.IsBusy(err):
 		return s.explainTx("Commit: rolled back", err)
 	case err == nil && tag.RowsAffected() == 0:
 		return leaseLost("Commit: rolled back")
@@ -225,7 +226,7 @@ func (s *Store) explainCommit(ctx context.Context, err error) error {
 		return nil
 	case isNoRow(err):
 		return leaseLost("Commit: rolled back")
-	case isBusy(err):
+	case pgkit.IsBusy(err):
 		return fmt.Errorf("pgstore: Commit: rolled back; try the transaction again (under REPEATABLE READ and SERIALIZABLE it is enough that "+
 			"the worker has renewed the job meanwhile): %w: %w", dedupe.ErrBusy, err)
 	case isRolledBack(err):

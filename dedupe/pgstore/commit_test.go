@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
 // wrapped is a pool with methods of its own, as a user's may be.
@@ -84,7 +85,7 @@ func TestCommit(t *testing.T) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		now := scan[time.Time](b, b.pool, "SELECT clock_timestamp()")
+		now := pgtest.Scan[time.Time](b, b.pool, "SELECT clock_timestamp()")
 		got := b.want(j.Of.Key, dedupe.Done, 1)
 		switch {
 		case string(got.Result) != `{"row":7}`:

@@ -18,6 +18,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
 // TestCommitPanics: a panic goes on, Goexit too, and neither keeps the connection.
@@ -375,7 +377,7 @@ func TestCommitNoBegin(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	commit := func() error { return s.Commit(ctx, j, func(pgx.Tx) (any, error) { return nil, nil }) }
-	terminate(t, b.pool, scan[int](t, pool, "SELECT pg_backend_pid()"))
+	terminate(t, b.pool, pgtest.Scan[int](t, pool, "SELECT pg_backend_pid()"))
 	if err := commit(); err == nil || !strings.Contains(err.Error(), "nothing was begun") {
 		t.Errorf("Commit on a dead connection: %v", err)
 	}
@@ -404,7 +406,7 @@ func TestCommitConstraints(t *testing.T) {
 			if name == "unique" {
 				code = "23505"
 			}
-			if sqlState(err) != code || errors.Is(err, dedupe.ErrLeaseLost) || errors.Is(err, dedupe.ErrBusy) || !strings.Contains(err.Error(), "Commit: rolled back") {
+			if pgkit.State(err) != code || errors.Is(err, dedupe.ErrLeaseLost) || errors.Is(err, dedupe.ErrBusy) || !strings.Contains(err.Error(), "Commit: rolled back") {
 				b.Errorf("%s: %v; want SQLSTATE %s, rolled back", name, err, code)
 			}
 			b.want(j.Of.Key, dedupe.Claimed, 0)
@@ -487,7 +489,7 @@ func TestCommitIsolation(t *testing.T) {
 			}
 			continue
 		}
-		if sqlState(err) != serializationFailure || !errors.Is(err, dedupe.ErrBusy) || !strings.Contains(err.Error(), "renewed") {
+		if pgkit.State(err) != pgkit.SerializationFailure || !errors.Is(err, dedupe.ErrBusy) || !strings.Contains(err.Error(), "renewed") {
 			t.Errorf("%s, with a renewal: %v", level, err)
 		}
 		b.want(j.Of.Key, dedupe.Claimed, 0)

@@ -9,10 +9,10 @@ import (
 	"reflect"
 	"strings"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/records"
 	"github.com/onceq/onceq/internal/values"
 )
@@ -173,7 +173,7 @@ func completion(call string, job dedupe.Owned, lease *dedupe.Lease, result any) 
 	if err != nil {
 		return nil, fmt.Errorf("pgstore: %s: %w", call, err)
 	}
-	retain := micros(cmp.Or(max(0, job.Retain()), dedupe.DefaultRetention))
+	retain := pgkit.Micros(cmp.Or(max(0, job.Retain()), dedupe.DefaultRetention))
 	// One text, of which the arguments are parts: bytes in hexadecimal are the same in every
 	// encoding.
 	var b strings.Builder
@@ -204,20 +204,24 @@ func leaseLost(what string) error {
 		what, dedupe.ErrLeaseLost)
 }
 
-// checkTx finds what is no transaction.
+// checkTx finds what is no transaction, and what is one within another.
 func checkTx(tx Execer) error {
-	switch {
-	case values.IsNil(tx):
-		return fmt.Errorf("%w: tx is nil", dedupe.ErrBadRequest)
-	case isPool(tx):
-		return fmt.Errorf("%w: tx is a %T, which commits each statement by itself; give it the pgx.Tx that the job's effects are in",
-			dedupe.ErrBadRequest, tx)
-	}
-	if isSavepoint(tx) {
+	if tx != nil && isSavepoint(tx) {
 		return fmt.Errorf("%w: tx is a savepoint; its rollback would undo the completion alone, and the job would run again: call it on the outermost transaction",
 			dedupe.ErrBadRequest)
 	}
-	return checkConn(tx)
+	return refused(pgkit.CheckTx(tx, effects))
+}
+
+func checkSQL(tx SQLExecer) error { return refused(pgkit.CheckSQL(tx, effects)) }
+
+const effects = "the job's effects are"
+
+func refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", dedupe.ErrBadRequest, err)
 }
 
 // isSavepoint recognises a transaction of pgx within another one, by its type. That has no name
@@ -230,76 +234,17 @@ func isSavepoint(tx any) bool {
 	return t.Kind() == reflect.Pointer && t.Elem().PkgPath() == "github.com/jackc/pgx/v5" && t.Elem().Name() == "dbSimulatedNestedTx"
 }
 
-// isPool recognises a *pgxpool.Pool, and what has one embedded, by a method that no transaction
-// has.
-func isPool(tx any) bool {
-	_, ok := tx.(interface{ Reset() })
-	return ok
-}
-
-// checkConn finds what is, or has embedded, a connection of pgx, or leads to one, on which no
-// transaction was begun, or on which it has ended.
-func checkConn(tx any) (err error) {
-	defer func() {
-		// A connection that went back to its pool, and a struct whose transaction was left out,
-		// have methods that panic.
-		if v := recover(); v != nil {
-			err = fmt.Errorf("%w: tx is a %T that holds no connection: it was released, or nothing was put into it", dedupe.ErrBadRequest, tx)
-		}
-	}()
-	idle := false
-	switch c := tx.(type) {
-	case interface{ Conn() *pgx.Conn }:
-		idle = isIdle(c.Conn())
-	case interface{ PgConn() *pgconn.PgConn }:
-		idle = !c.PgConn().IsClosed() && c.PgConn().TxStatus() == 'I'
-	}
-	if idle {
-		return fmt.Errorf("%w: tx is in no transaction, so that its statements are committed one by one; BEGIN first", dedupe.ErrBadRequest)
-	}
-	return nil
-}
-
-// isIdle reports whether conn, where it is known, is in no transaction.
-func isIdle(conn *pgx.Conn) bool {
-	return conn != nil && !conn.IsClosed() && conn.PgConn().TxStatus() == 'I'
-}
-
-func checkSQL(tx SQLExecer) error {
-	switch {
-	case values.IsNil(tx):
-		return fmt.Errorf("%w: tx is nil", dedupe.ErrBadRequest)
-	case records.IsSQLPool(tx):
-		return fmt.Errorf("%w: tx is a %T, which commits each statement by itself; give it the *sql.Tx that the job's effects are in",
-			dedupe.ErrBadRequest, tx)
-	}
-	if tx, ok := tx.(rawConn); ok {
-		var err error
-		_ = tx.Raw(func(driver any) error { // what else is wrong with it, the statement will tell
-			err = checkConn(driver)
-			return nil
-		})
-		return err
-	}
-	return nil
-}
-
-// rawConn is a *sql.Conn, or what has one embedded.
-type rawConn interface {
-	Raw(f func(driver any) error) error
-}
-
 // explainTx says what to do about an error within the user's transaction, or what was done.
 func (s *Store) explainTx(what string, err error) error {
-	switch sqlState(err) {
-	case serializationFailure:
+	switch pgkit.State(err) {
+	case pgkit.SerializationFailure:
 		return fmt.Errorf("pgstore: %s; under REPEATABLE READ and SERIALIZABLE it must be the first statement of the "+
 			"transaction, for the worker's renewals change the row that it completes: %w: %w", what, dedupe.ErrBusy, err)
-	case deadlockDetected, lockNotAvailable, queryCanceled:
+	case pgkit.DeadlockDetected, pgkit.LockNotAvailable, pgkit.QueryCanceled:
 		return fmt.Errorf("pgstore: %s, then try the transaction again: %w: %w", what, dedupe.ErrBusy, err)
-	case failedTransaction:
+	case pgkit.FailedTransaction:
 		return fmt.Errorf("pgstore: %s; a statement before it has failed: %w", what, err)
-	case undefinedTable:
+	case pgkit.UndefinedTable:
 		return fmt.Errorf("pgstore: %s: %w (is the transaction in the store's database, with its search_path, and has "+
 			"Migrate been run on table %s?)", what, err, s.sql().name)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 	"github.com/onceq/onceq/internal/storetest"
 )
 
@@ -52,7 +53,7 @@ func (b *business) charge(j *job, result any) (pgx.Tx, error) {
 	return tx, b.s.CompleteTx(b.Context(), tx, j, result)
 }
 
-func (b *business) lines() int { return scan[int](b, b.pool, "SELECT count(*) FROM ledger") }
+func (b *business) lines() int { return pgtest.Scan[int](b, b.pool, "SELECT count(*) FROM ledger") }
 
 func (b *business) want(k dedupe.Key, st dedupe.Status, lines int) *dedupe.Record {
 	b.Helper()
@@ -72,7 +73,7 @@ func TestCompleteTxCommit(t *testing.T) {
 	if err := errors.Join(err, tx.Commit(b.Context())); err != nil {
 		t.Fatal(err)
 	}
-	now := scan[time.Time](b, b.pool, "SELECT clock_timestamp()")
+	now := pgtest.Scan[time.Time](b, b.pool, "SELECT clock_timestamp()")
 	got := b.want(q.Key, dedupe.Done, 1)
 	switch {
 	case !j.Joined():

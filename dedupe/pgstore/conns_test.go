@@ -13,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
 // TestBusyKeepsTheConnection: what the server refuses because of others is no reason to connect
@@ -22,7 +24,7 @@ func TestBusyKeepsTheConnection(t *testing.T) {
 	s := newStore(t, pool, newTable())
 	l := claimOne(t, s, request("k"))
 	tx := completing(t, s, pool, l)
-	pid := func() int { return scan[int](t, pool, "SELECT pg_backend_pid()") }
+	pid := func() int { return pgtest.Scan[int](t, pool, "SELECT pg_backend_pid()") }
 	first := pid()
 	for range 3 {
 		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
@@ -59,10 +61,10 @@ func TestReplicaIsLeft(t *testing.T) {
 	}
 	for name, call := range calls {
 		exec(t, pool, "SET default_transaction_read_only = on")
-		if err := call(); sqlState(err) != readOnly || errors.Is(err, dedupe.ErrBusy) || errors.Is(err, dedupe.ErrLeaseLost) {
-			t.Errorf("%s: %v; want a call error of SQLSTATE %s", name, err, readOnly)
+		if err := call(); pgkit.State(err) != pgkit.ReadOnly || errors.Is(err, dedupe.ErrBusy) || errors.Is(err, dedupe.ErrLeaseLost) {
+			t.Errorf("%s: %v; want a call error of SQLSTATE %s", name, err, pgkit.ReadOnly)
 		}
-		if on := scan[string](t, pool, "SHOW default_transaction_read_only"); on != "off" {
+		if on := pgtest.Scan[string](t, pool, "SHOW default_transaction_read_only"); on != "off" {
 			t.Errorf("%s: the pool has kept the connection", name)
 			exec(t, pool, "SET default_transaction_read_only = off")
 		}
@@ -183,10 +185,10 @@ func TestCommitReplica(t *testing.T) {
 			_, err := tx.Exec(t.Context(), work)
 			return nil, err
 		})
-		if sqlState(err) != readOnly {
-			t.Errorf("%s: %v, want SQLSTATE %s", work, err, readOnly)
+		if pgkit.State(err) != pgkit.ReadOnly {
+			t.Errorf("%s: %v, want SQLSTATE %s", work, err, pgkit.ReadOnly)
 		}
-		if on := scan[string](t, pool, "SHOW default_transaction_read_only"); on != "off" {
+		if on := pgtest.Scan[string](t, pool, "SHOW default_transaction_read_only"); on != "off" {
 			t.Errorf("%s: the pool has kept the connection", work)
 			exec(t, pool, "SET default_transaction_read_only = off")
 		}

@@ -77,8 +77,8 @@ func (s *Store) share(ctx context.Context) (share float64, err error) {
 	var blocks int64
 	p := newPipeline()
 	const size = `SELECT pg_catalog.pg_relation_size($1::pg_catalog.text::pg_catalog.regclass)`
-	p.query(size, []any{s.sql().table}, func(rows pgx.Rows) error { return rows.Scan(&blocks) })
-	if err := p.run(ctx, s.db); err != nil {
+	p.Query(size, []any{s.sql().table}, func(rows pgx.Rows) error { return rows.Scan(&blocks) })
+	if err := p.Run(ctx, s.db); err != nil {
 		return 0, err
 	}
 	if blocks /= blockSize; blocks <= 2*sampleBlocks {
@@ -92,7 +92,7 @@ func (s *Store) count(ctx context.Context, q *dedupe.Query, those string, share 
 	sql, args := s.countQuery(q, those, share)
 	var counts []dedupe.Count
 	p := newPipeline()
-	p.query(sql, args, func(rows pgx.Rows) error {
+	p.Query(sql, args, func(rows pgx.Rows) error {
 		var c dedupe.Count
 		var status string
 		if err := rows.Scan(&c.Scope, &status, &c.N); err != nil {
@@ -104,7 +104,7 @@ func (s *Store) count(ctx context.Context, q *dedupe.Query, those string, share 
 		counts = append(counts, c)
 		return err
 	})
-	return counts, p.run(ctx, s.db)
+	return counts, p.Run(ctx, s.db)
 }
 
 func (s *Store) countQuery(q *dedupe.Query, those string, share float64) (sql string, args []any) {
@@ -124,8 +124,8 @@ func (s *Store) Now(ctx context.Context) (t time.Time, err error) {
 		return time.Time{}, err
 	}
 	p := newPipeline()
-	p.query(`SELECT pg_catalog.clock_timestamp()`, nil, func(rows pgx.Rows) error { return rows.Scan(&t) })
-	if err := p.run(ctx, s.db); err != nil {
+	p.Query(`SELECT pg_catalog.clock_timestamp()`, nil, func(rows pgx.Rows) error { return rows.Scan(&t) })
+	if err := p.Run(ctx, s.db); err != nil {
 		return time.Time{}, s.explain(ctx, "Now", err)
 	}
 	return t.UTC(), nil

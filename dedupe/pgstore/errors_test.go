@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit"
 )
 
 // TestLateRefusal: an answer that comes when the context has ended is an answer all the same. Only
@@ -17,7 +18,7 @@ func TestLateRefusal(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for state, busy := range map[string]bool{
-		lockNotAvailable: true, deadlockDetected: true, serializationFailure: true, queryCanceled: false, undefinedTable: false,
+		pgkit.LockNotAvailable: true, pgkit.DeadlockDetected: true, pgkit.SerializationFailure: true, pgkit.QueryCanceled: false, pgkit.UndefinedTable: false,
 	} {
 		err := new(Store).explain(ended, "Settle", &pgconn.PgError{Code: state})
 		unknown := errors.Is(err, context.Canceled) && strings.Contains(err.Error(), "outcome is unknown")

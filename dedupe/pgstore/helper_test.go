@@ -11,8 +11,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 	"github.com/onceq/onceq/internal/storetest"
-	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
 // What the tests of all stores say.
@@ -27,29 +27,13 @@ var (
 	settleOne = storetest.End
 )
 
-// openPool opens a pool on a database of the test's own.
-func openPool(tb testing.TB, settings ...func(*pgxpool.Config)) *pgxpool.Pool {
-	tb.Helper()
-	return poolOn(tb, testpg.New(tb).URL, settings...)
-}
-
-func poolOn(tb testing.TB, url string, settings ...func(*pgxpool.Config)) *pgxpool.Pool {
-	tb.Helper()
-	c, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	c.MaxConns = 10
-	for _, set := range settings {
-		set(c)
-	}
-	pool, err := pgxpool.NewWithConfig(tb.Context(), c)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(pool.Close)
-	return pool
-}
+// What the tests of the queue say, too.
+var (
+	openPool = pgtest.Pool
+	poolOn   = pgtest.PoolOn
+	exec     = pgtest.Exec
+	modes    = pgtest.Modes
+)
 
 // newStore makes a store with its table, which may be there already.
 func newStore(tb testing.TB, db DB, table string) *Store {
@@ -68,22 +52,6 @@ var tables atomic.Int64
 
 // newTable is a table's name that no other test of the process has.
 func newTable() string { return fmt.Sprintf("records_%d", tables.Add(1)) }
-
-func exec(tb testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
-	tb.Helper()
-	if _, err := pool.Exec(tb.Context(), sql, args...); err != nil {
-		tb.Fatal(err)
-	}
-}
-
-// scan reads one value.
-func scan[T any](tb testing.TB, pool *pgxpool.Pool, sql string, args ...any) (v T) {
-	tb.Helper()
-	if err := pool.QueryRow(tb.Context(), sql, args...).Scan(&v); err != nil {
-		tb.Fatal(err)
-	}
-	return v
-}
 
 // age lets d go by for the record under k.
 func age(tb testing.TB, pool *pgxpool.Pool, s *Store, k dedupe.Key, d time.Duration) {

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
 // impatient makes a statement that waits for a lock fail instead, so that a test needs no clock to
@@ -377,7 +378,7 @@ func TestOppositeOrders(t *testing.T) {
 	// The server's own count: a deadlock that was answered "busy" would not be seen above.
 	pool.Close()
 	fresh := poolOn(t, pool.Config().ConnString())
-	if n := scan[int64](t, fresh, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"); n != 0 {
+	if n := pgtest.Scan[int64](t, fresh, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()"); n != 0 {
 		t.Errorf("%d deadlocks", n)
 	}
 }
@@ -409,7 +410,7 @@ func TestKeyTwice(t *testing.T) {
 // waiting tells how many backends wait for a lock in the pool's database.
 func waiting(t *testing.T, pool *pgxpool.Pool) int {
 	t.Helper()
-	return scan[int](t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
+	return pgtest.Scan[int](t, pool, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
 }
 
 // terminate ends the server's process of that number, and sees its end; the function that waits for
@@ -418,7 +419,7 @@ func terminate(t *testing.T, pool *pgxpool.Pool, pid int) {
 	t.Helper()
 	exec(t, pool, "SELECT pg_terminate_backend($1)", pid)
 	until(t, "the end of the server's process", func() bool {
-		return scan[int](t, pool, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid) == 0
+		return pgtest.Scan[int](t, pool, "SELECT count(*) FROM pg_stat_activity WHERE pid = $1", pid) == 0
 	})
 }
 

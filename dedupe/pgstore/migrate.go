@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -33,9 +34,6 @@ var wanted = map[string]uint32{
 
 // newer are the columns that a table of version 1 has not.
 var newer = map[string]uint32{"past": pgtype.ByteaOID, "sent": pgtype.TimestamptzOID}
-
-// oldest is the first server that has pg_current_xact_id_if_assigned.
-const oldest = 13
 
 // Migrate makes what is missing: the table, its indexes, the sequence of fences, and the schema if
 // [Options].Table names one. A table of an older version gets what it lacks. Run it at every start.
@@ -104,9 +102,7 @@ func (s *Store) complement(ctx context.Context) (have *present, err error) {
 	return have, err
 }
 
-// ask sends a statement with an argument as all calls send theirs, so that what hinders them is
-// known at the start. Migrate's own transaction would not notice an encoding that pgx refuses in
-// the simple protocol, because it has set the encoding before its next statement.
+// ask is [pgkit.Ask].
 //
 // A pool is asked on several connections, one after the other. A pooler that knows nothing of
 // prepared statements then has two of one name on one connection to the server, which refuses the
@@ -131,9 +127,7 @@ func (s *Store) ask(ctx context.Context) error {
 		}
 	}
 	for _, conn := range conns {
-		p := newPipeline()
-		p.exec(askSQL, "")
-		if err := p.run(ctx, conn); err != nil {
+		if err := pgkit.Ask(ctx, conn, newPipeline()); err != nil {
 			return err
 		}
 	}
@@ -141,27 +135,14 @@ func (s *Store) ask(ctx context.Context) error {
 }
 
 const (
-	askSQL = `SELECT $1::pg_catalog.text`
 	// asked is on how many connections, and askWait how long each of them is waited for.
 	asked   = 3
 	askWait = time.Second
 )
 
-// transact runs do in a transaction in which the catalog's texts are plain, whatever the role has
-// set.
+// transact is [pgkit.Transact].
 func (s *Store) transact(ctx context.Context, do func(pgx.Tx) error) error {
-	tx, err := s.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
-	if err != nil {
-		return err
-	}
-	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }() // after Commit it does nothing
-	if _, err := tx.Exec(ctx, plain+`, pg_catalog.set_config('quote_all_identifiers', 'off', true)`); err != nil {
-		return err
-	}
-	if err := do(tx); err != nil {
-		return err
-	}
-	return tx.Commit(ctx)
+	return pgkit.Transact(ctx, s.db, "", do)
 }
 
 // present is what is there of the store's.
@@ -210,12 +191,12 @@ func (s *Store) inspect(ctx context.Context, tx pgx.Tx) (*present, error) {
 	var server, encoding, comment string
 	p := new(present)
 	var taken *string // by whose index the attention index's name is taken; "" = by no index
-	table := newStatements(s.schema, s.table).table
+	table := pgkit.Quote(s.schema, s.table)
 	schema := pgtype.Text{String: s.schema, Valid: s.schema != ""}
-	err := tx.QueryRow(ctx, operators.Replace(look), table, s.table+"_fence", s.table+"_expires", schema, s.attentionName()).
+	err := tx.QueryRow(ctx, pgkit.Operators(look), table, s.table+"_fence", s.table+"_expires", schema, s.attentionName()).
 		Scan(&number, &server, &encoding, &p.schema, &p.oid, &comment, &p.fence, &p.expiry, &p.attention, &taken)
 	if err == nil {
-		err = checkServer(number, server, encoding)
+		err = pgkit.CheckServer("pgstore", "key", number, server, encoding)
 	}
 	if err == nil && taken != nil {
 		err = s.nameTaken(*taken)
@@ -230,15 +211,12 @@ func (s *Store) inspect(ctx context.Context, tx pgx.Tx) (*present, error) {
 		return p, nil
 	}
 	// Where people have written a comment of their own, the columns alone tell.
-	if number, ok := strings.CutPrefix(comment, mark); ok {
-		var reader int
-		if _, err := fmt.Sscan(number, &reader); err != nil || reader < 1 {
-			return nil, fmt.Errorf("table %s has the comment %q, want a number after %q", s.sql().name, comment, mark)
-		}
-		if reader > version {
-			return nil, fmt.Errorf("table %s is of version %d, made by a newer pgstore; this one knows up to %d: update this program", s.sql().name, reader, version)
-		}
-		p.ours = true
+	var reader int
+	if reader, p.ours, err = pgkit.Version(s.sql().name, comment, mark); err != nil {
+		return nil, err
+	}
+	if reader > version {
+		return nil, pgkit.Newer("pgstore", s.sql().name, reader, version)
 	}
 	var bad error
 	p.version, bad = s.checkColumns(ctx, tx, p.oid)
@@ -255,39 +233,11 @@ func (s *Store) nameTaken(by string) error {
 		s.attentionName(), by, s.table+"_expires")
 }
 
-// checkServer finds what the statements cannot run on.
-func checkServer(number int, server, encoding string) error {
-	switch {
-	case number < oldest*10000:
-		return fmt.Errorf("the server is PostgreSQL %s; pgstore needs %d or later", server, oldest)
-	case encoding != "UTF8":
-		return fmt.Errorf("the database's encoding is %s, which cannot hold every key; it must be UTF8 (CREATE DATABASE … ENCODING 'UTF8')", encoding)
-	}
-	return nil
-}
-
-// tableColumns also reads whether each column's texts are compared byte by byte: 950 and 951 are
-// the collations "C" and "POSIX".
-const tableColumns = `SELECT a.attname::pg_catalog.text, a.atttypid, pg_catalog.format_type(a.atttypid, NULL),
-	a.attcollation {=} 950::pg_catalog.oid OR a.attcollation {=} 951::pg_catalog.oid
-FROM pg_catalog.pg_attribute a WHERE a.attrelid {=} $1::pg_catalog.oid AND a.attnum {>} 0::smallint AND NOT a.attisdropped`
-
 // checkColumns finds the table that only has the name of ours, and answers the version of one that
 // is.
 func (s *Store) checkColumns(ctx context.Context, tx pgx.Tx, oid uint32) (found int, err error) {
-	rows, err := tx.Query(ctx, operators.Replace(tableColumns), oid)
+	have, err := pgkit.Columns(ctx, tx, oid)
 	if err != nil {
-		return 0, err
-	}
-	type column struct {
-		oid    uint32
-		kind   string
-		byByte bool
-	}
-	have := make(map[string]column)
-	var name string
-	var c column
-	if _, err := pgx.ForEachRow(rows, []any{&name, &c.oid, &c.kind, &c.byByte}, func() error { have[name] = c; return nil }); err != nil {
 		return 0, err
 	}
 	found = version
@@ -295,16 +245,10 @@ func (s *Store) checkColumns(ctx context.Context, tx pgx.Tx, oid uint32) (found 
 	maps.Copy(all, newer)
 	var wrong []string
 	for name, oid := range all {
-		switch got, ok := have[name]; {
-		case !ok && newer[name] != 0:
+		if _, ok := have[name]; !ok && newer[name] != 0 {
 			found = 1
-		case !ok:
-			wrong = append(wrong, "no column "+name)
-		case got.oid != oid:
-			t, _ := tx.Conn().TypeMap().TypeForOID(oid)
-			wrong = append(wrong, fmt.Sprintf("column %s is %s, want %s", name, got.kind, t.Name))
-		case (name == "scope" || name == "key") && !got.byByte:
-			wrong = append(wrong, fmt.Sprintf(`column %s is not compared byte by byte; it needs COLLATE "C"`, name))
+		} else if why := pgkit.WrongColumn(tx, have, name, oid, name == "scope" || name == "key"); why != "" {
+			wrong = append(wrong, why)
 		}
 	}
 	if len(wrong) > 0 {
@@ -327,7 +271,7 @@ WHERE i.indrelid {=} $1::pg_catalog.oid AND i.indisunique AND i.indpred IS NULL 
 
 func (s *Store) checkKey(ctx context.Context, tx pgx.Tx, oid uint32) error {
 	var usable, deferrable bool
-	if err := tx.QueryRow(ctx, operators.Replace(keyIndexes), oid).Scan(&usable, &deferrable); err != nil {
+	if err := tx.QueryRow(ctx, pgkit.Operators(keyIndexes), oid).Scan(&usable, &deferrable); err != nil {
 		return err
 	}
 	switch {
@@ -339,26 +283,9 @@ func (s *Store) checkKey(ctx context.Context, tx pgx.Tx, oid uint32) error {
 	return nil
 }
 
-// turn is the number of the advisory lock under which starters take turns, whatever their tables.
-// It ends with the transaction, so it works through a pooler.
-const turn = 0x6f6e636571 // "onceq"
-
 func (s *Store) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
-	if _, err := tx.Exec(ctx, `SELECT pg_catalog.pg_advisory_xact_lock($1::bigint)`, int64(turn)); err != nil {
+	if err := pgkit.BeginMigration(ctx, tx, s.schema); err != nil {
 		return nil, err
-	}
-	if s.schema != "" {
-		// IF NOT EXISTS wants the right to create even where it is there.
-		var there bool
-		name := pgx.Identifier{s.schema}.Sanitize()
-		if err := tx.QueryRow(ctx, `SELECT pg_catalog.to_regnamespace($1::pg_catalog.text) IS NOT NULL`, name).Scan(&there); err != nil {
-			return nil, err
-		}
-		if !there {
-			if _, err := tx.Exec(ctx, `CREATE SCHEMA `+name); err != nil {
-				return nil, err
-			}
-		}
 	}
 	have, err := s.inspect(ctx, tx)
 	if err != nil {
@@ -390,7 +317,7 @@ func (s *Store) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
 		todo = append(todo, `CREATE INDEX `+pgx.Identifier{s.table + "_expires"}.Sanitize()+` ON {table} (expires) WHERE expires IS NOT NULL`)
 	}
 	for _, q := range todo {
-		if _, err := tx.Exec(ctx, st.fill(q)); sqlState(err) == lockNotAvailable || sqlState(err) == deadlockDetected {
+		if _, err := tx.Exec(ctx, st.fill(q)); pgkit.State(err) == pgkit.LockNotAvailable || pgkit.State(err) == pgkit.DeadlockDetected {
 			return nil, &heldError{s.sql().name, err}
 		} else if err != nil {
 			return nil, err
@@ -528,6 +455,6 @@ func takeTurn(ctx context.Context, tx pgx.Tx, st *statements) error {
 		return err
 	}
 	const mine = `SELECT pg_catalog.pg_advisory_xact_lock($1::bigint {+} '{fence}'::pg_catalog.regclass::pg_catalog.oid::bigint)`
-	_, err := tx.Exec(ctx, st.fill(mine), int64(turn))
+	_, err := tx.Exec(ctx, st.fill(mine), pgkit.Turn)
 	return err
 }

@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
 // TestFenceAfterACopy: where the rows of a database came along and the sequence did not, or an
@@ -39,7 +41,7 @@ func TestFenceAfterACopy(t *testing.T) {
 			pool := openPool(t)
 			s := newStore(t, pool, "records")
 			run := func(sql string) {
-				start := scan[int64](t, pool, "SELECT seqstart FROM pg_sequence WHERE seqrelid = 'records_fence'::regclass")
+				start := pgtest.Scan[int64](t, pool, "SELECT seqstart FROM pg_sequence WHERE seqrelid = 'records_fence'::regclass")
 				exec(t, pool, strings.NewReplacer("{t}", "records", "{start}", fmt.Sprint(start), "{clock}", clock).Replace(sql))
 			}
 			run(c.moved)
@@ -123,7 +125,7 @@ func TestFenceIsLeft(t *testing.T) {
 		if err := s.Migrate(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if n := scan[int64](t, pool, "SELECT last_value FROM records_fence"); n != at.UnixMicro() {
+		if n := pgtest.Scan[int64](t, pool, "SELECT last_value FROM records_fence"); n != at.UnixMicro() {
 			t.Errorf("%s: the sequence went from %d to %d", name, at.UnixMicro(), n)
 		}
 	}
@@ -138,7 +140,7 @@ func TestFenceIsLeft(t *testing.T) {
 		exec(t, pool, fmt.Sprintf("ALTER ROLE %[1]s NOSUPERUSER; GRANT USAGE ON SCHEMA public TO %[1]s; GRANT SELECT ON records TO %[1]s; GRANT %s ON SEQUENCE records_fence TO %[1]s", role, right))
 		exec(t, pool, "SELECT setval('records_fence', 7)")
 		newStore(t, worker, "records")
-		if n := scan[int64](t, pool, "SELECT last_value FROM records_fence"); (n != 7) != want {
+		if n := pgtest.Scan[int64](t, pool, "SELECT last_value FROM records_fence"); (n != 7) != want {
 			t.Errorf("a role with %s has left the sequence at %d; may it raise it: %v", right, n, want)
 		}
 	}
@@ -158,7 +160,7 @@ func TestFenceTurns(t *testing.T) {
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }() // after Commit it does nothing
 	const mine = "SELECT pg_advisory_xact_lock($1 + 'records_fence'::regclass::oid::bigint)"
-	if _, err := tx.Exec(t.Context(), mine, int64(turn)); err != nil {
+	if _, err := tx.Exec(t.Context(), mine, pgkit.Turn); err != nil {
 		t.Fatal(err)
 	}
 	started := make(chan error)
@@ -174,7 +176,7 @@ func TestFenceTurns(t *testing.T) {
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	if n := scan[int64](t, pool, "SELECT last_value FROM records_fence"); n < high {
+	if n := pgtest.Scan[int64](t, pool, "SELECT last_value FROM records_fence"); n < high {
 		t.Errorf("the second starter has set the sequence back by %d", high-n)
 	}
 }
@@ -205,7 +207,7 @@ func TestServers(t *testing.T) {
 		{130000, "13.0", "UTF8", ""},
 		{180000, "18.0", "LATIN1", "encoding is LATIN1"},
 	} {
-		if err := checkServer(c.number, c.name, c.encoding); (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if err := pgkit.CheckServer("pgstore", "key", c.number, c.name, c.encoding); (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%d: %v, want %q", c.number, err, c.want)
 		}
 	}
@@ -214,14 +216,14 @@ func TestServers(t *testing.T) {
 // TestThisServer: what the server is decides whether Migrate takes it.
 func TestThisServer(t *testing.T) {
 	pool := openPool(t)
-	number, name := scan[int](t, pool, "SELECT current_setting('server_version_num')::int"), scan[string](t, pool, "SELECT current_setting('server_version')")
+	number, name := pgtest.Scan[int](t, pool, "SELECT current_setting('server_version_num')::int"), pgtest.Scan[string](t, pool, "SELECT current_setting('server_version')")
 	s, err := New(pool, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = s.Migrate(t.Context())
 	t.Logf("PostgreSQL %s: %v", name, err)
-	if tooOld := number < oldest*10000; (err != nil) != tooOld || tooOld && !strings.Contains(err.Error(), "PostgreSQL "+name) {
+	if tooOld := number < pgkit.Oldest*10000; (err != nil) != tooOld || tooOld && !strings.Contains(err.Error(), "PostgreSQL "+name) {
 		t.Errorf("Migrate: %v; too old: %v", err, tooOld)
 	}
 }
@@ -270,7 +272,7 @@ func TestOddSchemas(t *testing.T) {
 			s := newStore(t, own, "")
 			settleOne(t, s, claimOne(t, s, request(fmt.Sprint(newToken()))), dedupe.Done)
 		}
-		if n := scan[int](t, pool, "SELECT count(*) FROM "+quoted+".onceq_dedupe"); n != 2 {
+		if n := pgtest.Scan[int](t, pool, "SELECT count(*) FROM "+quoted+".onceq_dedupe"); n != 2 {
 			t.Errorf("schema %s has %d records", name, n)
 		}
 	}
@@ -342,7 +344,7 @@ func TestMigrateNamesThePooler(t *testing.T) {
 				return nil
 			}
 			// What pgx will call the statement is there, as if another connection had prepared it.
-			sum := sha256.Sum256([]byte(askSQL))
+			sum := sha256.Sum256([]byte(pgkit.AskSQL))
 			_, err := conn.Exec(ctx, fmt.Sprintf("PREPARE stmtcache_%x AS SELECT 1", sum[:24]))
 			return err
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
 // This file has the tests of tables that stand in Migrate's way: renamed ones, partitioned ones,
@@ -35,7 +36,7 @@ func TestMigrateBesideARenamedTable(t *testing.T) {
 	if err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if n := scan[int](t, pool, "SELECT count(*) FROM pg_indexes WHERE tablename = 'records'"); n != 3 {
+	if n := pgtest.Scan[int](t, pool, "SELECT count(*) FROM pg_indexes WHERE tablename = 'records'"); n != 3 {
 		t.Errorf("the new table has %d indexes, want 3", n)
 	}
 	// An index that another table's build has left is not this one's to drop.
@@ -44,7 +45,7 @@ func TestMigrateBesideARenamedTable(t *testing.T) {
 	if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "records_old") {
 		t.Errorf("Migrate beside an invalid index of another table: %v", err)
 	}
-	if !scan[bool](t, pool, "SELECT to_regclass('records_attention') IS NOT NULL") {
+	if !pgtest.Scan[bool](t, pool, "SELECT to_regclass('records_attention') IS NOT NULL") {
 		t.Error("Migrate has dropped the index of another table")
 	}
 }
@@ -74,10 +75,10 @@ func TestBuilderKeepsItsTurn(t *testing.T) {
 	built := make(chan error, 1)
 	go func() { built <- s.Migrate(t.Context()) }()
 	until(t, "the build", func() bool {
-		return scan[int](t, pool, "SELECT count(*) FROM pg_index WHERE indrelid = 'records'::regclass AND NOT indisvalid") == 1
+		return pgtest.Scan[int](t, pool, "SELECT count(*) FROM pg_index WHERE indrelid = 'records'::regclass AND NOT indisvalid") == 1
 	})
 	exec(t, pool, "SELECT pg_sleep(0.5)") // the server's limit is the server's time
-	if n := scan[int](t, pool, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"); n != 1 {
+	if n := pgtest.Scan[int](t, pool, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"); n != 1 {
 		t.Errorf("%d starters have the turn, want the one that builds", n)
 	}
 	if err := old.Rollback(t.Context()); err != nil {
@@ -159,8 +160,8 @@ func TestBuildersWithOneConnection(t *testing.T) {
 	first, built := starter(), make(chan error, 1)
 	go func() { built <- first.Migrate(t.Context()) }()
 	const index = "SELECT coalesce(sum(indexrelid::bigint), 0)::bigint FROM pg_index WHERE indrelid = 'records'::regclass AND NOT indisvalid"
-	until(t, "the build", func() bool { return scan[int64](t, pool, index) != 0 })
-	was := scan[int64](t, pool, index)
+	until(t, "the build", func() bool { return pgtest.Scan[int64](t, pool, index) != 0 })
+	was := pgtest.Scan[int64](t, pool, index)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if err := starter().Migrate(ctx); err != nil {
@@ -172,7 +173,7 @@ func TestBuildersWithOneConnection(t *testing.T) {
 	if err := <-built; err != nil {
 		t.Error(err)
 	}
-	if now := scan[int64](t, pool, "SELECT to_regclass('records_attention')::oid::bigint"); now != was {
+	if now := pgtest.Scan[int64](t, pool, "SELECT to_regclass('records_attention')::oid::bigint"); now != was {
 		t.Errorf("the index is %d, the first starter built %d", now, was)
 	}
 }

@@ -71,7 +71,7 @@ func (r *deafResults) Close() error {
 func TestCommitsAnswer(t *testing.T) {
 	for word, want := range map[string]string{"ROLLBACK": "COMMIT was answered ROLLBACK", "": "COMMIT was not answered", "COMMIT": ""} {
 		p := newPipeline()
-		err := p.run(t.Context(), deaf{word: word})
+		err := p.Run(t.Context(), deaf{word: word})
 		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", word, err, want)
 		}

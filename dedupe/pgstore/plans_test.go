@@ -3,15 +3,14 @@ package pgstore
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
 // TestLookups: in the plan that stays, each key is looked up in the primary key's index by its
@@ -45,7 +44,7 @@ func TestLookups(t *testing.T) {
 				"", "SET LOCAL enable_indexscan = off", "SET LOCAL enable_tidscan = off", "SET LOCAL enable_nestloop = off",
 				"SET LOCAL enable_material = off", "SET LOCAL random_page_cost = 1000", "SET LOCAL plan_cache_mode = force_custom_plan",
 			} {
-				plan := planOf(t, pool, role, c.sql)
+				plan := pgtest.Plan(t, pool, c.sql, role, steady)
 				keys, at := 0, 0
 				for _, scan := range scans(plan, s.table) {
 					switch {
@@ -68,40 +67,6 @@ func TestLookups(t *testing.T) {
 
 // byKey is an index condition on both columns of the key.
 var byKey = regexp.MustCompile(`Index Cond: \(\(scope = .*\) AND \(key = `)
-
-// planOf is the plan that stays of a statement, in a pipeline on a connection with a role's
-// settings.
-func planOf(t *testing.T, pool *pgxpool.Pool, role, sql string) string {
-	t.Helper()
-	tx, err := pool.Begin(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = tx.Rollback(t.Context()) }()
-	args := strings.Repeat(", NULL", len(slices.Compact(slices.Sorted(slices.Values(argument.FindAllString(sql, -1))))))
-	if args != "" {
-		args = "(" + args[2:] + ")"
-	}
-	for _, q := range []string{role, steady, "PREPARE looked AS " + sql} {
-		if _, err := tx.Exec(t.Context(), q); err != nil {
-			t.Fatal(err)
-		}
-	}
-	rows, err := tx.Query(t.Context(), "EXPLAIN EXECUTE looked"+args, pgx.QueryExecModeSimpleProtocol)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := tx.Exec(t.Context(), "DEALLOCATE looked"); err != nil {
-		t.Fatal(err)
-	}
-	return strings.Join(lines, "\n")
-}
-
-var argument = regexp.MustCompile(`\$\d+`)
 
 // scans are the nodes of a plan that read the table, each with its conditions.
 func scans(plan, table string) (found []string) {
@@ -141,9 +106,9 @@ func TestBurst(t *testing.T) {
 	pool.Close()
 	fresh := poolOn(t, pool.Config().ConnString())
 	until(t, "the count", func() bool {
-		return scan[int64](t, fresh, "SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = $1", table) == burst+(rounds+1)*lives
+		return pgtest.Scan[int64](t, fresh, "SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = $1", table) == burst+(rounds+1)*lives
 	})
-	read := scan[int64](t, fresh, `SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = $1)::bigint
+	read := pgtest.Scan[int64](t, fresh, `SELECT (SELECT sum(idx_tup_read) FROM pg_stat_user_indexes WHERE relname = $1)::bigint
 		+ (SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = $1)`, table)
 	t.Logf("%d rows were read", read)
 	if read > most {
@@ -212,7 +177,7 @@ func TestLookupsOfPartitions(t *testing.T) {
 	}
 	cs := claimAll(t, s, request("a"), request("b"))
 	a, b := cs[0].Lease, cs[1].Lease
-	if scan[int](t, pool, "SELECT count(DISTINCT ctid) FROM records") != 1 {
+	if pgtest.Scan[int](t, pool, "SELECT count(DISTINCT ctid) FROM records") != 1 {
 		t.Fatal("the rows have places of their own: the test shows nothing")
 	}
 	if _, err := s.Renew(t.Context(), []dedupe.Renewal{{Key: a.Key, Token: a.Token, TTL: time.Hour, StateNo: 1, State: []byte("a's")}}); err != nil {

@@ -47,7 +47,7 @@ func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, err
 			found[at[n]] = &r
 		}
 	})
-	if err := errors.Join(p.run(ctx, s.db), bad); err != nil {
+	if err := errors.Join(p.Run(ctx, s.db), bad); err != nil {
 		return nil, s.explain(ctx, "Get", err)
 	}
 	return found, nil
@@ -75,7 +75,7 @@ func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n in
 	rec := new(row)
 	targets := rec.listed()
 	p := newPipeline()
-	p.query(sql, args, func(rows pgx.Rows) error {
+	p.Query(sql, args, func(rows pgx.Rows) error {
 		if err := rows.Scan(targets...); err != nil {
 			return err
 		}
@@ -84,7 +84,7 @@ func (s *Store) page(ctx context.Context, q *dedupe.Query, last dedupe.Key, n in
 		page = append(page, &r)
 		return nil
 	})
-	if err := errors.Join(p.run(ctx, s.db), bad); err != nil {
+	if err := errors.Join(p.Run(ctx, s.db), bad); err != nil {
 		return nil, s.explain(ctx, "List", err)
 	}
 	return page, nil
@@ -150,7 +150,7 @@ func (s *Store) forget(ctx context.Context, at []int, fs []dedupe.Forgotten, err
 			gone = append(gone, read{n, r})
 		}
 	})
-	if err := p.run(ctx, s.db); err != nil {
+	if err := p.Run(ctx, s.db); err != nil {
 		return err
 	}
 	if len(gone) > 0 {
@@ -160,8 +160,8 @@ func (s *Store) forget(ctx context.Context, at []int, fs []dedupe.Forgotten, err
 		column(a, gone, func(g read) string { return g.r.Status.String() }, (*array).text)
 		column(a, gone, func(g read) time.Time { return g.r.Updated }, (*array).time)
 		p = newPipeline()
-		p.query(s.sql().remove, a.args(), mark1(done))
-		if err := p.run(ctx, s.db); err != nil {
+		p.Query(s.sql().remove, a.args(), mark1(done))
+		if err := p.Run(ctx, s.db); err != nil {
 			return err
 		}
 		for m, g := range gone {

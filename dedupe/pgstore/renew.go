@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/machine"
+	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/records"
 )
 
@@ -64,7 +65,7 @@ func (s *Store) renew(ctx context.Context, at []int, ns []dedupe.Renewal, as []d
 	key := func(i int) *dedupe.Key { return &ns[i].Key }
 	a := keyed(at, key)
 	column(a, at, func(i int) dedupe.Token { return ns[i].Token }, (*array).token)
-	shared(a, at, func(i int) int64 { return micros(ns[i].TTL) }, (*array).int)
+	shared(a, at, func(i int) int64 { return pgkit.Micros(ns[i].TTL) }, (*array).int)
 	column(a, at, func(i int) bool { return ns[i].Started }, (*array).bool)
 	column(a, at, func(i int) []byte { return records.EncodeState(ns[i].StateNo, ns[i].State) }, (*array).blob)
 	done, errs := make([]bool, len(at)), make([]error, len(at))
@@ -78,7 +79,7 @@ func (s *Store) renew(ctx context.Context, at []int, ns []dedupe.Renewal, as []d
 		}
 		errs[n] = fmt.Errorf("pgstore: Renew: %w", err)
 	})
-	if err := p.run(ctx, s.db); err != nil {
+	if err := p.Run(ctx, s.db); err != nil {
 		return err
 	}
 	for n, i := range at {
@@ -115,14 +116,14 @@ CROSS JOIN LATERAL (SELECT t.token, t.status FROM {table} t WHERE t.scope {=} ` 
 // decide adds a statement that ends with writtenOrNot, or readState. It marks in done what was
 // written. read is given token and status of records that are there, with their places in at. Some
 // of them may be done.
-func (s *Store) decide(p *pipeline, sql string, args []any, at []int, key func(i int) *dedupe.Key, done []bool, read func(n int, r dedupe.Record, err error)) {
+func (s *Store) decide(p *pgkit.Pipeline, sql string, args []any, at []int, key func(i int) *dedupe.Key, done []bool, read func(n int, r dedupe.Record, err error)) {
 	var (
 		ord    int64
 		r      dedupe.Record
 		status string
 	)
 	written, left := []any{&ord, nil, nil}, []any{&ord, (*[16]byte)(&r.Token), &status}
-	p.query(sql, args, func(rows pgx.Rows) error {
+	p.Query(sql, args, func(rows pgx.Rows) error {
 		if rows.RawValues()[2] == nil {
 			if err := rows.Scan(written...); err != nil {
 				return err

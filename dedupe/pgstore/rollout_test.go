@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +13,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
+	"github.com/onceq/onceq/internal/storetest"
 )
 
 // This file has the tests of a rollout: a table of version 1, workers of both versions, and
@@ -41,13 +42,13 @@ func TestMigrateVersion1(t *testing.T) {
 			t.Errorf("before the migration: %v, want an error that says what to do", err)
 		}
 	}
-	files := scan[int64](t, pool, "SELECT pg_relation_filenode('records')::bigint")
+	files := pgtest.Scan[int64](t, pool, "SELECT pg_relation_filenode('records')::bigint")
 	for range 2 {
 		if err := s.Migrate(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := scan[int64](t, pool, "SELECT pg_relation_filenode('records')::bigint"); n != files {
+	if n := pgtest.Scan[int64](t, pool, "SELECT pg_relation_filenode('records')::bigint"); n != files {
 		t.Error("the migration has written the table anew")
 	}
 	if !v1.migrates(t) {
@@ -131,37 +132,11 @@ func TestMigrateAtWork(t *testing.T) {
 				SELECT 'old', %d || '-' || g, CASE g %% 50 WHEN 0 THEN 'failed' ELSE 'done' END, 1, gen_random_uuid(), 1, false, 'rerun', '', '', '', '', '', now(), now(), now(), now() + interval '1 day' FROM generate_series(1, 500) g`, n))
 		}
 	}
-	var done [keys]atomic.Int64
-	work := func(claim func(dedupe.ClaimRequest) (bool, error), settle func(dedupe.ClaimRequest, dedupe.Status) error) {
-		for round := range 3 {
-			for n := range keys {
-				q := request(fmt.Sprintf("job-%04d", n))
-				won, err := claim(q)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if !won {
-					continue
-				}
-				to := dedupe.Done
-				if (n+round)%3 == 0 && round < 2 {
-					to = dedupe.Released
-				}
-				if to == dedupe.Done {
-					done[n].Add(1)
-				}
-				if err := settle(q, to); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		}
-	}
+	done := make(storetest.Done, keys)
 	var wg sync.WaitGroup
 	for range workers {
 		wg.Go(func() {
-			work(func(q dedupe.ClaimRequest) (bool, error) { return v1.claim(t, q) },
+			done.Work(t, request, func(q dedupe.ClaimRequest) (bool, error) { return v1.claim(t, q) },
 				func(q dedupe.ClaimRequest, to dedupe.Status) error { return v1.settle(t, q, to) })
 		})
 	}
@@ -178,7 +153,7 @@ func TestMigrateAtWork(t *testing.T) {
 			if i >= workers {
 				return
 			}
-			work(func(q dedupe.ClaimRequest) (bool, error) {
+			done.Work(t, request, func(q dedupe.ClaimRequest) (bool, error) {
 				cs, err := s.Claim(t.Context(), []dedupe.ClaimRequest{q})
 				if err == nil && errors.Is(cs[0].Err, dedupe.ErrBusy) {
 					return false, nil
@@ -196,12 +171,8 @@ func TestMigrateAtWork(t *testing.T) {
 	}
 	wg.Wait()
 	s := newStore(t, pool, "records")
-	for n := range done {
-		if k := done[n].Load(); k != 1 {
-			t.Errorf("job %d was done %d times", n, k)
-		}
-	}
-	ready := scan[bool](t, pool, "SELECT indisvalid FROM pg_index WHERE indexrelid = 'records_attention'::regclass")
+	done.WantOnce(t)
+	ready := pgtest.Scan[bool](t, pool, "SELECT indisvalid FROM pg_index WHERE indexrelid = 'records_attention'::regclass")
 	failed := 0
 	for _, err := range s.List(t.Context(), dedupe.Query{Status: dedupe.Failed}) {
 		if err != nil {
@@ -267,7 +238,7 @@ func TestMigrateBehindATransaction(t *testing.T) {
 // noticedWaiting reports whether somebody waits for a lock on the whole table.
 func noticedWaiting(t *testing.T, pool *pgxpool.Pool) bool {
 	t.Helper()
-	return scan[bool](t, pool, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock')")
+	return pgtest.Scan[bool](t, pool, "SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND mode = 'AccessExclusiveLock')")
 }
 
 // TestIndexBehindATransaction: the build waits for an older transaction, other starters do not wait
@@ -288,7 +259,7 @@ func TestIndexBehindATransaction(t *testing.T) {
 	built := make(chan error, 1)
 	go func() { built <- s.Migrate(ctx) }()
 	building := func() bool {
-		return scan[int](t, pool, "SELECT count(*) FROM pg_index WHERE indrelid = 'records'::regclass AND NOT indisvalid") == 1
+		return pgtest.Scan[int](t, pool, "SELECT count(*) FROM pg_index WHERE indrelid = 'records'::regclass AND NOT indisvalid") == 1
 	}
 	until(t, "the build", building)
 	second := newStore(t, pool, "records") // does not wait
@@ -302,13 +273,13 @@ func TestIndexBehindATransaction(t *testing.T) {
 	}
 	// The server may go on with the build, or notice that its client is gone.
 	until(t, "the end of the interrupted build", func() bool {
-		return !scan[bool](t, pool, "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'records'::regclass AND mode = 'ShareUpdateExclusiveLock')")
+		return !pgtest.Scan[bool](t, pool, "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'records'::regclass AND mode = 'ShareUpdateExclusiveLock')")
 	})
 	exec(t, pool, "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'records_attention'::regclass")
 	if err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !scan[bool](t, pool, "SELECT indisvalid FROM pg_index WHERE indexrelid = 'records_attention'::regclass") {
+	if !pgtest.Scan[bool](t, pool, "SELECT indisvalid FROM pg_index WHERE indexrelid = 'records_attention'::regclass") {
 		t.Error("the index is not valid")
 	}
 }
@@ -319,7 +290,7 @@ func TestMigrateOnOneConnection(t *testing.T) {
 	newVersion1(t, pool, "records")
 	one := poolOn(t, pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 1 })
 	claimOne(t, newStore(t, one, "records"), request("k"))
-	if !scan[bool](t, pool, "SELECT indisvalid FROM pg_index WHERE indexrelid = 'records_attention'::regclass") {
+	if !pgtest.Scan[bool](t, pool, "SELECT indisvalid FROM pg_index WHERE indexrelid = 'records_attention'::regclass") {
 		t.Error("the index is not valid")
 	}
 }

@@ -8,12 +8,9 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/records"
 )
-
-// columns are those of a record beside its key, in the order in which row holds them.
-const columns = `t.status, t.fence, t.token, t.attempt, t.started, t.policy, t.owner, t.message_id, t.lease_until, t.fingerprint,
-	t.result, t.state, t.error_class, t.first_error, t.last_error, t.created, t.claimed_at, t.updated, t.finished, t.expires, t.past, t.sent`
 
 // row is a record as it is read. One row is used for all of a result: pgx then plans the reading
 // once.
@@ -118,10 +115,10 @@ const inScope = `coalesce(g.scope, ($1::pg_catalog.text[])[1])`
 
 // readRows adds the reading of the records under the keys, which are two arrays. Records that the
 // transaction itself has written are left out. read gets each record with its place in the arrays.
-func (s *Store) readRows(p *pipeline, keys []any, read func(n int, w *row)) {
+func (s *Store) readRows(p *pgkit.Pipeline, keys []any, read func(n int, w *row)) {
 	w := new(row)
 	targets := w.numbered()
-	p.query(s.sql().read, keys, func(rows pgx.Rows) error {
+	p.Query(s.sql().read, keys, func(rows pgx.Rows) error {
 		if err := rows.Scan(targets...); err != nil {
 			return err
 		}

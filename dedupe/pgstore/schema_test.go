@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
@@ -108,7 +109,7 @@ func TestMigrateRepairs(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, "records")
 	l := claimOne(t, s, request("k"))
-	if c := scan[string](t, pool, "SELECT obj_description('records'::regclass, 'pg_class')"); c != "onceq dedupe records, version 1; with what version 2 adds" {
+	if c := pgtest.Scan[string](t, pool, "SELECT obj_description('records'::regclass, 'pg_class')"); c != "onceq dedupe records, version 1; with what version 2 adds" {
 		t.Errorf("the comment is %q", c)
 	}
 	for _, damage := range []string{"DROP INDEX records_expires", "DROP INDEX records_attention", "ALTER TABLE records DROP COLUMN past", "ALTER TABLE records DROP COLUMN sent", "DROP SEQUENCE records_fence", "COMMENT ON TABLE records IS NULL", "COMMENT ON TABLE records IS 'ours'"} {
@@ -119,10 +120,10 @@ func TestMigrateRepairs(t *testing.T) {
 			}
 		}
 	}
-	if c := scan[string](t, pool, "SELECT obj_description('records'::regclass, 'pg_class')"); c != "ours" {
+	if c := pgtest.Scan[string](t, pool, "SELECT obj_description('records'::regclass, 'pg_class')"); c != "ours" {
 		t.Errorf("the user's comment is now %q", c)
 	}
-	if n := scan[int](t, pool, "SELECT count(*) FROM pg_indexes WHERE tablename = 'records'"); n != 3 {
+	if n := pgtest.Scan[int](t, pool, "SELECT count(*) FROM pg_indexes WHERE tablename = 'records'"); n != 3 {
 		t.Errorf("%d indexes, want 3", n)
 	}
 	if r := get(t, s, l.Key); r.Fence != l.Fence {
@@ -298,7 +299,7 @@ func TestSweep(t *testing.T) {
 	if total+n != done-7 || n == 0 || err != nil {
 		t.Errorf("three sweepers removed %d, the last %d, %v; want %d together", total, n, err, done-7)
 	}
-	if left := scan[int](t, pool, "SELECT count(*) FROM "+s.sql().table); left != 3 {
+	if left := pgtest.Scan[int](t, pool, "SELECT count(*) FROM "+s.sql().table); left != 3 {
 		t.Errorf("%d rows are left, want 3", left)
 	}
 	_ = claimed

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe/dedupetest"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
 // token is a word, a name in quotes, a text, an operator or a mark of SQL.
@@ -224,7 +225,7 @@ BEGIN
 	END LOOP;
 END $do$`)
 	for what, sql := range map[string]string{"functions": "SELECT count(*) FROM pg_proc WHERE pronamespace = 'public'::regnamespace", "operators": "SELECT count(*) FROM pg_operator WHERE oprnamespace = 'public'::regnamespace"} {
-		if n := scan[int](t, pool, sql); n < 30 {
+		if n := pgtest.Scan[int](t, pool, sql); n < 30 {
 			t.Errorf("%d %s were made", n, what)
 		}
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,64 +12,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
-
-// modes are all ways in which pgx sends statements.
-var modes = []pgx.QueryExecMode{
-	pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
-}
-
-// roleSettings are what a role or a database may have set. None of them may matter, but where
-// refused says so.
-var roleSettings = []struct {
-	set string
-	// refused is a part of the error of all calls; empty = none. Simple is that in the simple
-	// protocol alone.
-	refused, simple string
-}{
-	{set: "datestyle = 'German, DMY'"},
-	{set: "datestyle = 'SQL, MDY'"},
-	{set: "datestyle = 'Postgres, DMY'"},
-	{set: "bytea_output = 'escape'"},
-	{set: "intervalstyle = 'sql_standard'"},
-	{set: "timezone = 'Asia/Kolkata'"},
-	{set: "client_encoding = 'LATIN1'", simple: "client_encoding"},
-	{set: "client_encoding = 'WIN1252'", simple: "client_encoding"},
-	{set: "client_encoding = 'SQL_ASCII'", simple: "client_encoding"},
-	{set: "default_transaction_isolation = 'serializable'"},
-	{set: "default_transaction_read_only = on", refused: "default_transaction_read_only"},
-	{set: "standard_conforming_strings = off", simple: "standard_conforming_strings"},
-	{set: "statement_timeout = '5s'"},
-	{set: "lock_timeout = '1ms'"},
-	{set: "idle_in_transaction_session_timeout = '10s'"},
-	{set: "enable_indexscan = off"},
-	{set: "transform_null_equals = on"},
-	{set: "backslash_quote = off"},
-	{set: "array_nulls = off"},
-	{set: "quote_all_identifiers = on"},
-	{set: "extra_float_digits = -5"},
-	{set: "lc_messages = 'C'"},
-	{set: "row_security = off"},
-	{set: "synchronize_seqscans = off"},
-	{set: "default_transaction_deferrable = on"},
-	{set: "xmloption = document"},
-	{set: "search_path = public, pg_catalog"},
-}
 
 // newRole makes a role that may do everything, with a setting, and opens a pool as it.
 func newRole(t *testing.T, admin *pgxpool.Pool, set string, more ...func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
-	// The number comes first, because PostgreSQL cuts a name after 63 bytes.
-	role := strings.ToLower(fmt.Sprintf("r%d_%s", tables.Add(1), scan[string](t, admin, "SELECT current_database()")))
-	role = role[:min(len(role), 63)]
-	exec(t, admin, "CREATE ROLE "+role+" LOGIN SUPERUSER PASSWORD 'secret'")
-	exec(t, admin, "ALTER ROLE "+role+" SET "+set)
-	t.Cleanup(func() {
-		if _, err := admin.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role); err != nil {
-			t.Error(err)
-		}
-	})
-	return poolOn(t, admin.Config().ConnString(), append(more, func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = role, "secret" })...)
+	pool, _ := pgtest.NewRole(t, admin, "SUPERUSER", set, more...)
+	return pool
 }
 
 // TestRoleSettings: what a role or a database has set changes no answer, however the statements are
@@ -79,44 +27,8 @@ func newRole(t *testing.T, admin *pgxpool.Pool, set string, more ...func(*pgxpoo
 func TestRoleSettings(t *testing.T) {
 	admin := openPool(t, func(c *pgxpool.Config) { c.MaxConns = 30 })
 	newStore(t, admin, "records")
-	var wg sync.WaitGroup
-	for _, c := range roleSettings {
-		pools := make([]*pgxpool.Pool, len(modes))
-		pools[0] = newRole(t, admin, c.set)
-		for i, mode := range modes {
-			pools[i] = pools[0]
-			if i > 0 {
-				config := pools[0].Config()
-				config.ConnConfig.DefaultQueryExecMode = mode
-				var err error
-				if pools[i], err = pgxpool.NewWithConfig(t.Context(), config); err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(pools[i].Close)
-			}
-		}
-		wg.Go(func() {
-			for i, mode := range modes {
-				refused := c.refused
-				if mode == pgx.QueryExecModeSimpleProtocol && c.simple != "" {
-					refused = c.simple
-				}
-				var err error
-				for try := range 10 {
-					// On a busy machine the lock on the end of a file is kept for longer than a
-					// millisecond. Nothing was written then.
-					if err = wholeLife(t.Context(), pools[i], fmt.Sprintf("käse-☃-%v-%s-%d", mode, c.set, try)); !errors.Is(err, dedupe.ErrBusy) {
-						break
-					}
-				}
-				if (err != nil) != (refused != "") || err != nil && !strings.Contains(err.Error(), refused) {
-					t.Errorf("%s, %v: %v; want an error with %q", c.set, mode, err, refused)
-				}
-				pools[i].Close()
-			}
-		})
-	}
-	wg.Wait()
+	busy := func(err error) bool { return errors.Is(err, dedupe.ErrBusy) }
+	pgtest.TestSettings(t, admin, wholeLife, busy, "statement_timeout = '5s'", "idle_in_transaction_session_timeout = '10s'")
 }
 
 // wholeLife makes every call of a store, on a job of each way, and looks at what the answers say.
@@ -238,7 +150,7 @@ func TestEncodings(t *testing.T) {
 			settleOne(t, stores[1-i], l, dedupe.Released)
 		}
 	}
-	if n := scan[int](t, admin, "SELECT count(*) FROM records"); n != 1 {
+	if n := pgtest.Scan[int](t, admin, "SELECT count(*) FROM records"); n != 1 {
 		t.Errorf("%d records of one key", n)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/machine"
+	"github.com/onceq/onceq/internal/pgkit"
 )
 
 // This file owns the settlement: its statements, and what is answered where they wrote nothing. Any
@@ -115,7 +116,7 @@ func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as
 		if limit := lockTimeout(ctx); limit != "" {
 			p = newHasty(limit) // if the client gave up instead, that would cost the connection
 		}
-		p.exec(s.sql().lock, first.Key.Scope, first.Key.Key)
+		p.Exec(s.sql().lock, first.Key.Scope, first.Key.Key)
 	}
 	sql := s.sql().readState // a joined job was completed by the user's transaction, or not at all
 	switch {
@@ -144,7 +145,7 @@ func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as
 		}
 		answers[n] = a
 	})
-	if err := p.run(ctx, s.db); err != nil {
+	if err := p.Run(ctx, s.db); err != nil {
 		return err
 	}
 	for _, n := range late {
@@ -172,11 +173,11 @@ func (s *Store) noteLate(ctx context.Context, t *dedupe.Settlement, a *dedupe.Se
 	p := newPipeline()
 	args := []any{t.Key.Scope, t.Key.Key, [16]byte(t.Token), clean(t.LateText()), clean(t.ErrText)}
 	written := dedupe.Settled{}
-	p.query(s.sql().note, args, func(rows pgx.Rows) error {
+	p.Query(s.sql().note, args, func(rows pgx.Rows) error {
 		written.Status = dedupe.Parked
 		return rows.Scan(nil)
 	})
-	err := p.run(ctx, s.db)
+	err := p.Run(ctx, s.db)
 	if err == nil && written.Status != 0 {
 		*a = written
 	}
@@ -198,7 +199,7 @@ func settleArgs(at []int, key func(i int) *dedupe.Key, ss []dedupe.Settlement) [
 	a := keyed(at, key)
 	column(a, at, func(i int) dedupe.Token { return ss[i].Token }, (*array).token)
 	shared(a, at, func(i int) string { return ss[i].To.String() }, (*array).text)
-	shared(a, at, func(i int) int64 { return micros(cmp.Or(ss[i].Retain, dedupe.DefaultRetention)) }, (*array).int)
+	shared(a, at, func(i int) int64 { return pgkit.Micros(cmp.Or(ss[i].Retain, dedupe.DefaultRetention)) }, (*array).int)
 	column(a, at, func(i int) []byte { return ss[i].Result }, (*array).blob)
 	column(a, at, all, text(func(t *dedupe.Settlement) string { return t.ErrClass }))
 	column(a, at, all, text(func(t *dedupe.Settlement) string { return t.ErrText }))

@@ -1,9 +1,7 @@
 package pgstore
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -13,10 +11,9 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/records"
-	"github.com/onceq/onceq/internal/values"
 )
 
-// This file owns the store's construction, its limits, and how a call's entries are divided into
+// This file owns the store's state, its limits, and how a call's entries are divided into
 // statements. A Store may be used by many goroutines: its fields are set by New, or atomic. Rows
 // are locked by the database alone.
 
@@ -70,40 +67,7 @@ type Store struct {
 
 var _ dedupe.Store = (*Store)(nil)
 
-// New returns a store in the database of db, a pool. It does no I/O: call [Store.Migrate] before
-// the first use.
-func New(db DB, o *Options) (*Store, error) {
-	if o == nil {
-		o = &Options{}
-	}
-	if err := checkPool(db); err != nil {
-		return nil, err
-	}
-	schema, table, err := splitTable(cmp.Or(o.Table, defaultTable))
-	if err != nil {
-		return nil, err
-	}
-	s := &Store{db: db, schema: schema, table: table, insertWait: insertWait}
-	s.st.Store(newStatements(schema, table))
-	return s, nil
-}
-
 func (s *Store) sql() *statements { return s.st.Load() }
-
-// checkPool finds what only one goroutine at a time may use.
-func checkPool(db DB) error {
-	switch db.(type) {
-	case nil:
-		return fmt.Errorf("pgstore: New: %w: db is nil", dedupe.ErrBadRequest)
-	case *pgx.Conn, interface{ Conn() *pgx.Conn }:
-		return fmt.Errorf("pgstore: New: %w: db is a %T, one connection, which calls from many goroutines cannot share; "+
-			"give it a *pgxpool.Pool", dedupe.ErrBadRequest, db)
-	}
-	if values.IsNil(db) {
-		return fmt.Errorf("pgstore: New: %w: db is a nil %T", dedupe.ErrBadRequest, db)
-	}
-	return nil
-}
 
 // Close ends the store: later calls answer [dedupe.ErrClosed]. Calls under way go on, and the pool
 // stays open, because it is the user's. It may be called more than once.
@@ -157,13 +121,4 @@ func compareKeys(a, b *dedupe.Key) int {
 		return strings.Compare(a.Scope, b.Scope)
 	}
 	return strings.Compare(a.Key, b.Key)
-}
-
-// micros is a duration as the statements take it, rounded up: what was granted is never cut.
-func micros(d time.Duration) int64 {
-	n := d / time.Microsecond
-	if d%time.Microsecond > 0 {
-		n++
-	}
-	return int64(n)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
 // odd are texts that an array, a literal or a quoted name could trip over.
@@ -332,7 +333,7 @@ func TestNeverReadsTheTableWhole(t *testing.T) {
 	scans := func() int64 {
 		t.Helper()
 		fresh := poolOn(t, pool.Config().ConnString())
-		return scan[int64](t, fresh, "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = $1", table)
+		return pgtest.Scan[int64](t, fresh, "SELECT seq_scan FROM pg_stat_user_tables WHERE relname = $1", table)
 	}
 	pool.Reset() // what a connection has counted is known when it has ended
 	before := int64(-1)
@@ -369,7 +370,7 @@ func TestRowsForPeople(t *testing.T) {
 	q.Policy = dedupe.Park
 	l := claimOne(t, s, q)
 	row := `SELECT concat_ws(' ', scope, key, status, attempt, policy, owner, message_id, last_error, lease_until > now(), replace(token::text, '-', '')) FROM onceq_dedupe`
-	if got, want := scan[string](t, pool, row), "orders order-1 claimed 1 park worker-1 m-order-1  t "+l.Token.Hex(); got != want {
+	if got, want := pgtest.Scan[string](t, pool, row), "orders order-1 claimed 1 park worker-1 m-order-1  t "+l.Token.Hex(); got != want {
 		t.Errorf("a claimed row reads %q, want %q", got, want)
 	}
 	as, err := s.Settle(t.Context(), []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: dedupe.Failed, ErrClass: "permanent", ErrText: "card declined"}})
@@ -377,7 +378,7 @@ func TestRowsForPeople(t *testing.T) {
 		t.Fatal(as, err)
 	}
 	row = `SELECT concat_ws(' ', status, error_class, first_error, last_error, lease_until IS NULL, expires - finished) FROM onceq_dedupe`
-	if got, want := scan[string](t, pool, row), "failed permanent card declined card declined t 31 days"; got != want {
+	if got, want := pgtest.Scan[string](t, pool, row), "failed permanent card declined card declined t 31 days"; got != want {
 		t.Errorf("a failed row reads %q, want %q", got, want)
 	}
 }

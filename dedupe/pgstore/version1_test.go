@@ -14,6 +14,8 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit"
+	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
 // This file plays a worker of version 1, by the statements that version 1 sent (testdata/v1), and
@@ -48,7 +50,7 @@ func (v *version1) sql(t testing.TB, name string) string {
 // comment.
 func (v *version1) migrates(t *testing.T) bool {
 	t.Helper()
-	comment := scan[string](t, v.pool, "SELECT obj_description($1::regclass, 'pg_class')", v.st.table)
+	comment := pgtest.Scan[string](t, v.pool, "SELECT obj_description($1::regclass, 'pg_class')", v.st.table)
 	number, ok := strings.CutPrefix(comment, "onceq dedupe records, version ")
 	version := 0
 	_, err := fmt.Sscan(number, &version)
@@ -61,7 +63,7 @@ func (v *version1) claim(t testing.TB, q dedupe.ClaimRequest) (bool, error) {
 	ctx := context.Background()
 	scope, key, token := []string{q.Key.Scope}, []string{q.Key.Key}, [][16]byte{q.Token}
 	owner, message := []string{q.Owner}, []string{q.MessageID}
-	tag, err := v.pool.Exec(ctx, v.sql(t, "insert"), scope, key, token, []int64{micros(q.TTL)}, []bool{false}, owner, message, [][]byte{q.Fingerprint})
+	tag, err := v.pool.Exec(ctx, v.sql(t, "insert"), scope, key, token, []int64{pgkit.Micros(q.TTL)}, []bool{false}, owner, message, [][]byte{q.Fingerprint})
 	if err != nil || tag.RowsAffected() == 1 {
 		return err == nil, err
 	}
@@ -85,7 +87,7 @@ func (v *version1) claim(t testing.TB, q dedupe.ClaimRequest) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	none, zero, ttl, gone := (*int64)(nil), int64(0), micros(q.TTL), int64(-1)
+	none, zero, ttl, gone := (*int64)(nil), int64(0), pgkit.Micros(q.TTL), int64(-1)
 	created := none
 	if expired {
 		attempt, class, first, last, created = 0, "", "", "", &zero
@@ -106,7 +108,7 @@ func (v *version1) settle(t testing.TB, q dedupe.ClaimRequest, to dedupe.Status)
 	}
 	for {
 		tag, err := v.pool.Exec(context.Background(), v.sql(t, "settle"), []string{q.Key.Scope}, []string{q.Key.Key}, [][16]byte{q.Token}, []string{to.String()},
-			[]int64{micros(time.Hour)}, [][]byte{[]byte("result")}, []*string{class}, []*string{text}, []bool{false})
+			[]int64{pgkit.Micros(time.Hour)}, [][]byte{[]byte("result")}, []*string{class}, []*string{text}, []bool{false})
 		if err != nil || tag.RowsAffected() == 1 {
 			return err
 		}

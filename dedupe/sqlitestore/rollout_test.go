@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/sqlitewriter"
+	"github.com/onceq/onceq/internal/storetest"
 )
 
 // This file has the tests of a rollout on one file. A worker of version 1 is played by its own
@@ -182,32 +183,7 @@ func TestMigrateAtWork(t *testing.T) {
 	path := tempFile(t)
 	v1 := newVersion1(t, path)
 	const keys = 120
-	var done [keys]atomic.Int64
-	work := func(claim func(dedupe.ClaimRequest) (bool, error), settle func(dedupe.ClaimRequest, dedupe.Status) error) {
-		for round := range 3 {
-			for n := range keys {
-				q := request(fmt.Sprintf("job-%04d", n))
-				won, err := claim(q)
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if !won {
-					continue
-				}
-				to := dedupe.Done
-				if (n+round)%3 == 0 && round < 2 {
-					to = dedupe.Released
-				} else {
-					done[n].Add(1)
-				}
-				if err := settle(q, to); err != nil {
-					t.Error(err)
-					return
-				}
-			}
-		}
-	}
+	done := make(storetest.Done, keys)
 	busy := func(do func() error) error { // as every caller repeats it
 		for {
 			if err := do(); !sqlitewriter.IsBusy(err) && !errors.Is(err, dedupe.ErrBusy) {
@@ -218,7 +194,7 @@ func TestMigrateAtWork(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 2 {
 		wg.Go(func() {
-			work(func(q dedupe.ClaimRequest) (won bool, err error) {
+			done.Work(t, request, func(q dedupe.ClaimRequest) (won bool, err error) {
 				err = busy(func() (err error) { won, err = v1.claim(q); return err })
 				return won, err
 			}, func(q dedupe.ClaimRequest, to dedupe.Status) error {
@@ -237,7 +213,7 @@ func TestMigrateAtWork(t *testing.T) {
 				t.Errorf("starter %d: %v", i, err)
 				return
 			}
-			work(func(q dedupe.ClaimRequest) (won bool, err error) {
+			done.Work(t, request, func(q dedupe.ClaimRequest) (won bool, err error) {
 				err = busy(func() error {
 					cs, err := s.Claim(t.Context(), []dedupe.ClaimRequest{q})
 					if err != nil {
@@ -259,11 +235,7 @@ func TestMigrateAtWork(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	for n := range done {
-		if k := done[n].Load(); k != 1 {
-			t.Errorf("job %d was done %d times", n, k)
-		}
-	}
+	done.WantOnce(t)
 }
 
 // TestAttentionPlans: a list and a count of what failed, was parked or released reads the index of

@@ -41,12 +41,16 @@ type Options struct {
 	BusyTimeout time.Duration
 }
 
+// handle gives the writer to package sqlitebroker, whose queues share it, and to nobody else.
+type handle = sqlitewriter.Handle
+
 // Store keeps records in a SQLite file. Make one with [New].
 type Store struct {
 	db   *sql.DB
 	sql  statements
 	busy time.Duration
 	w    *sqlitewriter.Writer
+	handle
 }
 
 var _ dedupe.Store = (*Store)(nil)
@@ -75,6 +79,7 @@ func New(db *sql.DB, o *Options) (*Store, error) {
 	}
 	s := &Store{db: db, sql: newStatements(table), busy: cmp.Or(o.BusyTimeout, defaultBusyTimeout)}
 	s.w = sqlitewriter.New(db, s.busy)
+	s.handle = sqlitewriter.NewHandle(s.w)
 	return s, nil
 }
 
@@ -84,10 +89,6 @@ func (s *Store) Close() error {
 	s.w.Close()
 	return nil
 }
-
-// Writer is what writes the store's file. It is for package sqlitebroker, whose queues share it; no
-// other package can name its type.
-func (s *Store) Writer() *sqlitewriter.Writer { return s.w }
 
 // Limits says what the store can hold.
 func (s *Store) Limits() dedupe.Limits {

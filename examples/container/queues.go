@@ -18,7 +18,7 @@ import (
 // source is a queue that tells how it dead-letters by itself. The drivers of both services do.
 type source interface {
 	broker.Broker
-	broker.RedrivePolicy
+	broker.Redriver
 }
 
 // queues are what the worker receives from, and where its dead letters go.

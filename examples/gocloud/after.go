@@ -18,7 +18,7 @@ func after(ctx context.Context, orders *pubsub.Subscription, ship func(context.C
 	if err != nil {
 		return err
 	}
-	queue, err := gocloudpubsub.NewBroker(nil, orders, &gocloudpubsub.Options{Visibility: deadline, Reopen: reopen})
+	queue, err := gocloudpubsub.NewBroker(nil, orders, gocloudpubsub.Options{Visibility: deadline, Reopen: reopen})
 	if err != nil {
 		return err
 	}

@@ -14,34 +14,16 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
-	"os/signal"
-	"strings"
-	"syscall"
-	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/onceq/onceq/internal/child"
-	"github.com/onceq/onceq/sqsfake"
+	"github.com/onceq/onceq/examples/internal/scene"
 )
 
-func main() {
-	if len(os.Args) == 2 {
-		var a assignment
-		err := json.Unmarshal([]byte(os.Args[1]), &a)
-		if err == nil {
-			err = play(child.Follow(context.Background()), a)
-		}
-		end(err)
-		return
-	}
+func main() { scene.Main("outbox", play, direct) }
+
+func direct(ctx context.Context) error {
 	url := os.Getenv("DATABASE_URL")
 	if url == "" {
 		fmt.Fprintln(os.Stderr, "outbox: DATABASE_URL is not set: this example needs a PostgreSQL, such as\n"+
@@ -50,21 +32,12 @@ func main() {
 			"It makes schemas of its own and drops them in the end.")
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	_, _, err := run(ctx, os.Stdout, os.Stderr, url)
-	stop()
-	end(err)
-}
-
-func end(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "outbox:", err)
-		os.Exit(1)
-	}
+	return err
 }
 
 // run shows both ways on the database, and answers what came of each.
-func run(ctx context.Context, out, errs io.Writer, database string) (before, with tally, err error) {
+func run(ctx context.Context, out, errs io.Writer, database string) (before, with scene.Tally, err error) {
 	for _, outbox := range []bool{false, true} {
 		what, t := "the job is sent after the order's COMMIT", &before
 		if outbox {
@@ -75,44 +48,31 @@ func run(ctx context.Context, out, errs io.Writer, database string) (before, wit
 			return before, with, err
 		}
 		verdict := "each was shipped once"
-		if !t.holds() {
-			verdict = fmt.Sprintf("WRONG: %d were never shipped, %d were shipped twice, and %d shipments are of no order", t.lost, t.twice, t.ghosts)
+		if !t.Holds() {
+			verdict = fmt.Sprintf("WRONG: %d were never shipped, %d were shipped twice, and %d shipments are of no order", t.Lost, t.Twice, t.Ghosts)
 		}
-		fmt.Fprintf(out, "  %d orders, %d kills -9: %s\n", t.orders, 2*kills, verdict)
+		fmt.Fprintf(out, "  %d orders, %d kills -9: %s\n", t.Orders, 2*kills, verdict)
 	}
 	return before, with, nil
 }
 
 // apart plays a scene in a schema of its own, with a queue of its own on a server of SQS in this
 // process, and leaves nothing behind.
-func apart(ctx context.Context, errs io.Writer, a assignment) (t tally, err error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+func apart(ctx context.Context, errs io.Writer, a assignment) (t scene.Tally, err error) {
+	server, queue, stop, err := scene.SQS(ctx, "ship")
 	if err != nil {
 		return t, err
 	}
-	server := sqsfake.New(nil)
-	server.URL = "http://" + l.Addr().String()
-	h := &http.Server{Handler: server, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = h.Serve(l) }()
-	defer h.Close()
-	defer server.Close()
-	a.Server = server.URL
-	if a.Queue, err = server.CreateQueue("ship", nil); err != nil {
-		return t, err
-	}
-	conn, err := pgx.Connect(ctx, a.Database)
+	defer stop()
+	schema, drop, err := scene.Schema(ctx, a.Database, "onceq_outbox_")
 	if err != nil {
-		return t, err
-	}
-	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // nothing depends on it
-	a.Schema = "onceq_outbox_" + strings.ToLower(rand.Text()[:8])
-	if _, err := conn.Exec(ctx, "CREATE SCHEMA "+a.Schema); err != nil {
 		return t, err
 	}
 	defer func() {
-		if _, e := conn.Exec(context.WithoutCancel(ctx), "DROP SCHEMA "+a.Schema+" CASCADE"); err == nil {
+		if e := drop(); err == nil {
 			err = e
 		}
 	}()
-	return scene(ctx, a, errs)
+	a.Server, a.Queue, a.Schema = server, queue, schema
+	return killed(ctx, a, errs)
 }

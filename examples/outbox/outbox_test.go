@@ -42,9 +42,9 @@ func TestEachOrderIsShippedOnce(t *testing.T) {
 	url := localstack.Postgres(t).URL
 	before, with, err := run(ctx, t.Output(), t.Output(), url)
 	require.NoError(t, err)
-	require.Positive(t, before.lost, "the trap is gone: %+v", before)
-	require.True(t, with.holds(), "%+v", with)
-	require.Greater(t, with.orders, sellers, "%+v", with)
+	require.Positive(t, before.Lost, "the trap is gone: %+v", before)
+	require.True(t, with.Holds(), "%+v", with)
+	require.Greater(t, with.Orders, sellers, "%+v", with)
 
 	conn, err := pgx.Connect(ctx, url)
 	require.NoError(t, err)

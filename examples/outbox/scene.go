@@ -3,12 +3,8 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
-	"fmt"
 	"io"
 	mathrand "math/rand/v2"
-	"os"
-	"os/exec"
 	"sync"
 	"time"
 
@@ -18,14 +14,13 @@ import (
 
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/pgbroker"
-	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/pgstore"
+	"github.com/onceq/onceq/examples/internal/scene"
 	"github.com/onceq/onceq/internal/child"
 )
 
-// This file owns the scenes: processes of the service that are killed with kill -9, and the count
-// at the end. run calls scene, from one goroutine. The lines of a process come in a goroutine of
-// its own, which only adds to a channel.
+// This file owns the scene: processes of the service that are killed with kill -9, and the count at
+// the end. run calls it, from one goroutine.
 
 // assignment is what a process of the service is told.
 type assignment struct {
@@ -106,47 +101,8 @@ func open(ctx context.Context, a assignment) (*service, *pgstore.Store, error) {
 	return s, store, err
 }
 
-// start runs a process of the service, and waits until it has begun with something.
-func start(ctx context.Context, a assignment, errs io.Writer) (*child.Child, error) {
-	text, err := json.Marshal(a)
-	if err != nil {
-		return nil, err
-	}
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(exe, string(text)) //nolint:gosec,noctx // this program; how it ends is told by child
-	cmd.Stderr = errs
-	begun := make(chan struct{}, 1)
-	c, err := child.Start(cmd, func(string) {
-		select {
-		case begun <- struct{}{}:
-		default:
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case <-begun:
-		return c, nil
-	case <-c.Done():
-		return nil, fmt.Errorf("a process has ended: %w", c.Err())
-	case <-ctx.Done():
-		c.Kill()
-		<-c.Done()
-		return nil, ctx.Err()
-	}
-}
-
-// tally is what came of the orders.
-type tally struct{ orders, lost, ghosts, twice int }
-
-func (t tally) holds() bool { return t.lost+t.ghosts+t.twice == 0 }
-
-// scene lets processes sell and work, kills them in turn, and counts when all is quiet.
-func scene(ctx context.Context, a assignment, errs io.Writer) (t tally, err error) {
+// killed lets processes sell and work, kills them in turn, and counts when all is quiet.
+func killed(ctx context.Context, a assignment, errs io.Writer) (t scene.Tally, err error) {
 	s, _, err := open(ctx, a)
 	if err != nil {
 		return t, err
@@ -155,61 +111,15 @@ func scene(ctx context.Context, a assignment, errs io.Writer) (t tally, err erro
 	if _, err := s.pool.Exec(ctx, schema); err != nil {
 		return t, err
 	}
-	crew := make([]*child.Child, 2)
-	defer func() {
-		for _, c := range crew {
-			if c != nil {
-				c.Kill()
-				<-c.Done()
-			}
-		}
-	}()
-	for i, role := range []string{"sell", "work"} {
-		a.Role = role
-		if crew[i], err = start(ctx, a, errs); err != nil {
-			return t, err
-		}
-	}
-	for n := range 2 * kills {
-		<-time.After(50*time.Millisecond + mathrand.N(100*time.Millisecond))
-		crew[n%2].Kill()
-		<-crew[n%2].Done()
-		a.Role = []string{"sell", "work"}[n%2]
-		if crew[n%2], err = start(ctx, a, errs); err != nil {
-			return t, err
-		}
-	}
-	crew[0].Kill()
-	<-crew[0].Done()
-	if err := s.quiet(ctx); err != nil {
+	sell, work := a, a
+	sell.Role, work.Role = "sell", "work"
+	err = scene.Killed(ctx, errs, kills, []assignment{sell, work}, func() error { return scene.Quiet(ctx, s.outbox, s.queue) })
+	if err != nil {
 		return t, err
 	}
 	err = s.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM orders),
 		(SELECT count(*) FROM orders o WHERE NOT EXISTS (SELECT FROM shipped s WHERE s.id = o.id)),
 		(SELECT count(*) FROM shipped s WHERE NOT EXISTS (SELECT FROM orders o WHERE o.id = s.id)),
-		(SELECT count(*) FROM (SELECT FROM shipped GROUP BY id HAVING count(*) > 1) x)`).Scan(&t.orders, &t.lost, &t.ghosts, &t.twice)
+		(SELECT count(*) FROM (SELECT FROM shipped GROUP BY id HAVING count(*) > 1) x)`).Scan(&t.Orders, &t.Lost, &t.Ghosts, &t.Twice)
 	return t, err
-}
-
-// quiet waits until both queues are empty.
-func (s *service) quiet(ctx context.Context) error {
-	for {
-		left := int64(0)
-		for _, q := range []broker.Broker{s.outbox, s.queue} {
-			counted, _ := broker.As[broker.Depther](q)
-			d, err := counted.Depth(ctx)
-			if err != nil {
-				return err
-			}
-			left += d.Visible + d.InFlight + d.Delayed
-		}
-		if left == 0 {
-			return nil
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("%d messages are left: %w", left, ctx.Err())
-		}
-	}
 }

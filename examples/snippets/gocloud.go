@@ -9,11 +9,12 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 )
 
-func fromGoCloud(ctx context.Context, orders *pubsub.Subscription, store dedupe.Store, ship onceq.HandlerFunc, o *gocloudpubsub.Options) error {
+func fromGoCloud(ctx context.Context, orders *pubsub.Subscription, store dedupe.Store, ship onceq.HandlerFunc, o gocloudpubsub.Options) error {
 	queue, err := gocloudpubsub.NewBroker(nil, orders, o)
 	if err != nil {
 		return err
@@ -62,10 +63,10 @@ func keyOfEither(m *broker.Message) (dedupe.Key, error) {
 }
 
 func publish(ctx context.Context, queue broker.Sender, order string, body []byte) error {
-	topic, err := gocloudpubsub.OpenTopic(queue, nil)
+	topic, err := onceqpubsub.OpenTopic(queue, nil)
 	if err != nil {
 		return err
 	}
-	err = topic.Send(ctx, &pubsub.Message{Body: body, Metadata: map[string]string{gocloudpubsub.KeyMetadata: order}})
+	err = topic.Send(ctx, &pubsub.Message{Body: body, Metadata: map[string]string{onceqpubsub.KeyMetadata: order}})
 	return errors.Join(err, topic.Shutdown(ctx))
 }

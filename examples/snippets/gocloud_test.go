@@ -48,7 +48,7 @@ func TestOldLoopBesideNewWorker(t *testing.T) {
 	work, end := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() {
-		done <- fromGoCloud(work, orders, counted{st, &asked}, ship, &gocloudpubsub.Options{
+		done <- fromGoCloud(work, orders, counted{st, &asked}, ship, gocloudpubsub.Options{
 			Visibility: time.Minute, Reopen: func(context.Context) (*pubsub.Subscription, error) { return nil, errors.ErrUnsupported },
 		})
 	}()

@@ -16,24 +16,13 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
-	"net"
-	"net/http"
 	"net/url"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
-	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/onceq/onceq/internal/child"
-	"github.com/onceq/onceq/sqsfake"
+	"github.com/onceq/onceq/examples/internal/scene"
 )
 
 const usage = `startwithpostgres: DATABASE_URL is not set. It says where the orders, the invoices and the queue are:
@@ -44,33 +33,16 @@ and QUEUE_URL, where the queue is in SQS instead: a queue's URL, or sqsfake for 
 On PostgreSQL it makes a schema of its own, and drops it in the end. A SQLite file stays.
 `
 
-func main() {
-	if len(os.Args) == 2 {
-		var a assignment
-		err := json.Unmarshal([]byte(os.Args[1]), &a)
-		if err == nil {
-			slog.SetDefault(slog.New(slog.DiscardHandler)) // who is killed all the time has much to tell
-			err = play(child.Follow(context.Background()), a)
-		}
-		end(err)
-		return
-	}
+func main() { scene.Main("startwithpostgres", play, direct) }
+
+func direct(ctx context.Context) error {
 	database, queue := os.Getenv("DATABASE_URL"), os.Getenv("QUEUE_URL")
 	if database == "" {
 		fmt.Fprint(os.Stderr, usage)
 		os.Exit(2)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	_, err := run(ctx, os.Stdout, os.Stderr, database, queue)
-	stop()
-	end(err)
-}
-
-func end(err error) {
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "startwithpostgres:", err)
-		os.Exit(1)
-	}
+	return err
 }
 
 // run lets the shop live for a while on the places that the URLs name, and answers what came of it.
@@ -88,20 +60,21 @@ func run(ctx context.Context, out, errs io.Writer, database, queue string) (t ta
 		}()
 	}
 	if queue == "sqsfake" {
-		var stop func()
-		if a.Queue, stop, err = serve(ctx); err != nil {
+		_, queueURL, stop, err := scene.SQS(ctx, "invoices")
+		if err != nil {
 			return t, err
 		}
 		defer stop()
+		a.Queue = strings.Replace(queueURL, "://", "://test:test@", 1)
 	}
-	if t, err = scene(ctx, a, errs); err != nil {
+	if t, err = killed(ctx, a, errs); err != nil {
 		return t, err
 	}
 	verdict := "each has one invoice"
-	if !t.holds() {
-		verdict = fmt.Sprintf("WRONG: %d have none, %d have two, and %d invoices are of no order", t.lost, t.twice, t.ghosts)
+	if !t.Holds() {
+		verdict = fmt.Sprintf("WRONG: %d have none, %d have two, and %d invoices are of no order", t.Lost, t.Twice, t.Ghosts)
 	}
-	fmt.Fprintf(out, "jobs in %s: %d orders, %d kills -9: %s\n", t.where, t.orders, 2*kills, verdict)
+	fmt.Fprintf(out, "jobs in %s: %d orders, %d kills -9: %s\n", t.where, t.Orders, 2*kills, verdict)
 	return t, nil
 }
 
@@ -111,39 +84,12 @@ func apart(ctx context.Context, database string) (in string, drop func() error, 
 	if err != nil {
 		return "", nil, err
 	}
-	conn, err := pgx.Connect(ctx, database)
+	name, drop, err := scene.Schema(ctx, database, "onceq_start_")
 	if err != nil {
-		return "", nil, err
-	}
-	name := "onceq_start_" + strings.ToLower(rand.Text()[:8])
-	if _, err := conn.Exec(ctx, "CREATE SCHEMA "+name); err != nil {
-		_ = conn.Close(ctx)
 		return "", nil, err
 	}
 	q := u.Query()
 	q.Set("search_path", name)
 	u.RawQuery = q.Encode()
-	return u.String(), func() error {
-		ctx := context.WithoutCancel(ctx)
-		defer conn.Close(ctx) //nolint:errcheck // nothing depends on it
-		_, err := conn.Exec(ctx, "DROP SCHEMA "+name+" CASCADE")
-		return err
-	}, nil
-}
-
-// serve has a queue in a server of SQS in this process.
-func serve(ctx context.Context) (queue string, stop func(), err error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", nil, err
-	}
-	server := sqsfake.New(nil)
-	server.URL = "http://" + l.Addr().String()
-	h := &http.Server{Handler: server, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = h.Serve(l) }()
-	queue, err = server.CreateQueue("invoices", nil)
-	return strings.Replace(queue, "://", "://test:test@", 1), func() {
-		server.Close()
-		_ = h.Close()
-	}, err
+	return u.String(), drop, nil
 }

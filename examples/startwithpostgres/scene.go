@@ -3,23 +3,19 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
+	"log/slog"
 	mathrand "math/rand/v2"
-	"os"
-	"os/exec"
 	"sync"
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/examples/internal/scene"
 	"github.com/onceq/onceq/internal/child"
 )
 
 // This file owns the scene: processes of the shop that are killed with kill -9, and the count at
-// the end. run calls scene, from one goroutine. The lines of a process come in a goroutine of its
-// own, which only adds to a channel.
+// the end. run calls it, from one goroutine.
 
 // assignment is what a process of the shop is told.
 type assignment struct {
@@ -34,6 +30,7 @@ const (
 
 // play is a process of the shop, until ctx ends.
 func play(ctx context.Context, a assignment) error {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // who is killed all the time has much to tell
 	s, err := open(ctx, a.Database, a.Queue)
 	if err != nil {
 		return err
@@ -59,80 +56,23 @@ func play(ctx context.Context, a assignment) error {
 	return nil
 }
 
-// start runs a process of the shop, and waits until it has begun with something.
-func start(ctx context.Context, a assignment, errs io.Writer) (*child.Child, error) {
-	text, err := json.Marshal(a)
-	if err != nil {
-		return nil, err
-	}
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	cmd := exec.Command(exe, string(text)) //nolint:gosec,noctx // this program; how it ends is told by child
-	cmd.Stderr = errs
-	begun := make(chan struct{}, 1)
-	c, err := child.Start(cmd, func(string) {
-		select {
-		case begun <- struct{}{}:
-		default:
-		}
-	})
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case <-begun:
-		return c, nil
-	case <-c.Done():
-		return nil, fmt.Errorf("a process has ended: %w", c.Err())
-	case <-ctx.Done():
-		c.Kill()
-		<-c.Done()
-		return nil, ctx.Err()
-	}
-}
-
 // tally is what came of the orders.
 type tally struct {
-	where                       string
-	orders, lost, ghosts, twice int
+	scene.Tally
+	where string
 }
 
-func (t tally) holds() bool { return t.lost+t.ghosts+t.twice == 0 }
-
-// scene lets processes sell and work, kills them in turn, and counts when all is quiet.
-func scene(ctx context.Context, a assignment, errs io.Writer) (t tally, err error) {
+// killed lets processes sell and work, kills them in turn, and counts when all is quiet.
+func killed(ctx context.Context, a assignment, errs io.Writer) (t tally, err error) {
 	s, err := open(ctx, a.Database, a.Queue)
 	if err != nil {
 		return t, err
 	}
 	defer s.close()
-	crew := make([]*child.Child, 2)
-	defer func() {
-		for _, c := range crew {
-			if c != nil {
-				c.Kill()
-				<-c.Done()
-			}
-		}
-	}()
-	roles := []string{"sell", "work"}
-	for n := range len(roles) + 2*kills {
-		i := n % len(roles)
-		if c := crew[i]; c != nil {
-			<-time.After(50*time.Millisecond + mathrand.N(100*time.Millisecond))
-			c.Kill()
-			<-c.Done()
-		}
-		a.Role = roles[i]
-		if crew[i], err = start(ctx, a, errs); err != nil {
-			return t, err
-		}
-	}
-	crew[0].Kill()
-	<-crew[0].Done()
-	if err := s.quiet(ctx); err != nil {
+	sell, work := a, a
+	sell.Role, work.Role = "sell", "work"
+	err = scene.Killed(ctx, errs, kills, []assignment{sell, work}, func() error { return scene.Quiet(ctx, s.queue, s.jobs) })
+	if err != nil {
 		return t, err
 	}
 	if d, ok := broker.As[broker.Describer](s.jobs); ok {
@@ -142,32 +82,6 @@ func scene(ctx context.Context, a assignment, errs io.Writer) (t tally, err erro
 		(SELECT count(*) FROM orders o WHERE NOT EXISTS (SELECT 1 FROM invoices i WHERE i.order_id = o.id)),
 		(SELECT count(*) FROM invoices i WHERE NOT EXISTS (SELECT 1 FROM orders o WHERE o.id = i.order_id)),
 		(SELECT count(*) FROM (SELECT 1 FROM invoices GROUP BY order_id HAVING count(*) > 1) AS x)`).
-		Scan(&t.orders, &t.lost, &t.ghosts, &t.twice)
+		Scan(&t.Orders, &t.Lost, &t.Ghosts, &t.Twice)
 	return t, err
-}
-
-// quiet waits until both queues are empty.
-func (s *shop) quiet(ctx context.Context) error {
-	for {
-		left := int64(0)
-		for _, q := range []broker.Broker{s.queue, s.jobs} {
-			counted, ok := broker.As[broker.Depther](q)
-			if !ok {
-				return errors.New("a queue does not tell its depth")
-			}
-			d, err := counted.Depth(ctx)
-			if err != nil {
-				return err
-			}
-			left += d.Visible + d.InFlight + d.Delayed
-		}
-		if left == 0 {
-			return nil
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return fmt.Errorf("%d messages are left: %w", left, ctx.Err())
-		}
-	}
 }

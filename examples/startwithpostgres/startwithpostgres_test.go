@@ -32,8 +32,8 @@ func each(t *testing.T, database, queue, where string) {
 	defer cancel()
 	got, err := run(ctx, t.Output(), t.Output(), database, queue)
 	require.NoError(t, err)
-	require.True(t, got.holds(), "%+v", got)
-	require.Greater(t, got.orders, sellers, "%+v", got)
+	require.True(t, got.Holds(), "%+v", got)
+	require.Greater(t, got.Orders, sellers, "%+v", got)
 	require.Equal(t, where, got.where)
 }
 

@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"bytes"
 	"go/ast"
 	"go/doc"
 	"go/parser"
@@ -64,6 +65,9 @@ func TestExamplesAreWhole(t *testing.T) {
 			src, err := fs.ReadFile(dir, f.name)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if !bytes.Contains(src, []byte("func Example")) {
+				continue // the others, nearly all, are not parsed again
 			}
 			a, err := parse(token.NewFileSet(), f.name, src)
 			if err != nil {

@@ -5,7 +5,6 @@ import (
 	"go/ast"
 	"go/token"
 	"maps"
-	"os"
 	"path"
 	"slices"
 	"strings"
@@ -88,11 +87,7 @@ func docOf(d ast.Decl) *ast.CommentGroup {
 
 // TestOpenings: a file over 150 lines opens with what it owns, who calls it, and under which lock.
 func TestOpenings(t *testing.T) {
-	tr, err := load(os.DirFS("../.."))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, bad := range checkOpenings(tr) {
+	for _, bad := range checkOpenings(ours(t)) {
 		t.Error(bad)
 	}
 }

@@ -16,12 +16,27 @@ var core = []string{
 }
 
 // programs are not imported by anything: they may print, and import what they show.
-var programs = []string{"examples/...", "cmd/...", "adapters/gcppubsub/cmd/...", "localstack/...", "internal/tests/...", "internal/release", "internal/mutants"}
+var programs = []string{"examples/...", "cmd/...", "adapters/gcppubsub/cmd/...", "localstack/...", "internal/tests/...", "internal/release", "internal/mutants", "internal/speeds", "internal/weight"}
 
 // testSupport is code for tests that is not itself in _test.go files.
 var testSupport = []string{
-	"broker/brokertest", "dedupe/dedupetest", "onceqtest", "internal/faulty", "internal/suite",
-	"internal/storetest", "internal/testserver/...", "sqsfake", "adapters/gcppubsub/pubsubfake", "localstack/...", "internal/tests/...",
+	"broker/brokertest",
+	"dedupe/dedupetest",
+	"onceqtest",
+	"internal/faulty",
+	"internal/suite",
+	"internal/storetest",
+	"internal/coretest/rig",
+	"internal/proof",
+	"internal/testserver/...",
+	"internal/fakeserver/...",
+	"sqsfake",
+	"adapters/gcppubsub/pubsubfake",
+	"localstack/...",
+	"internal/tests/...",
+	"adapters/gocloudpubsub/internal/gocloudtest",
+	"internal/pgkit/pgtest",
+	"internal/tablequeue/tabletest",
 }
 
 // apart are modules whose packages keep no rule but the length of a file: they compare onceq
@@ -177,13 +192,24 @@ var layers = []layer{
 		why: "the fake as a program, for users who test in other languages",
 	},
 	{
-		pkgs: "adapters/gocloudpubsub/urls",
+		pkgs: "adapters/gocloudpubsub/onceqpubsub/urls",
 		may: []string{
 			".", "broker", "dedupe", "visibility", "dlq", "control",
-			"adapters/gocloudpubsub", "adapters/awssqs", "adapters/awssqs/internal/leansqs", "adapters/gcppubsub", "adapters/membroker",
+			"adapters/gocloudpubsub/onceqpubsub", "adapters/gocloudpubsub/internal/wellknown",
+			"adapters/awssqs", "adapters/awssqs/internal/leansqs", "adapters/gcppubsub", "adapters/membroker",
 		},
 		others: []string{"..."}, testOthers: []string{"..."},
 		why: "a URL names the queue's kind, so its openers know the drivers, which the rest of its module does not",
+	},
+	{
+		pkgs: "adapters/gocloudpubsub/internal/gocloudtest", may: []string{"..."},
+		others: []string{"..."},
+		why:    "the tests of both directions play in it",
+	},
+	{
+		pkgs: "adapters/gocloudpubsub/...", may: []string{".", "broker", "dedupe", "visibility", "dlq", "control", "adapters/gocloudpubsub/internal/wellknown"},
+		others: []string{"..."}, testOthers: []string{"..."},
+		why: "two directions that know nothing of each other but the words beneath both",
 	},
 	{
 		pkgs: "adapters/sqlitebroker", may: []string{"broker", "dedupe", "dedupe/machine", "dedupe/sqlitestore"}, testOthers: []string{sqliteDriver},
@@ -218,6 +244,18 @@ var layers = []layer{
 	{
 		pkgs: "internal/sdkhttp", others: []string{"github.com/aws/..."},
 		why: "what the SDK's own client does with a redirect is known here, for the drivers and the store of AWS",
+	},
+	{
+		pkgs: "internal/dynamokit", others: []string{"github.com/aws/..."},
+		why: "what the store and the outbox in DynamoDB do alike to a table needs their client, which both bring",
+	},
+	{
+		pkgs: "internal/pgkit", may: []string{"dedupe"}, others: []string{"github.com/jackc/pgx/v5/..."},
+		why: "what the store and the queue in PostgreSQL do alike needs their client, which both bring",
+	},
+	{
+		pkgs: "internal/pgkit/pgtest", may: []string{"dedupe"}, others: []string{"github.com/jackc/pgx/v5/..."},
+		why: "it makes roles, poolers and plans for the tests of the store and the queue in PostgreSQL",
 	},
 	{
 		pkgs: "internal/...", may: core, testOthers: []string{sqliteDriver},
@@ -274,7 +312,7 @@ type ban struct {
 var bans = []ban{
 	{
 		names: []string{"time.Sleep"}, pkgs: []string{"..."},
-		except: []string{"examples/...", "localstack/...", "internal/tests/...", "internal/release", "internal/mutants"}, tests: true,
+		except: []string{"examples/...", "localstack/...", "internal/tests/...", "internal/release", "internal/mutants", "internal/speeds", "internal/weight"}, tests: true,
 		why: "a sleep cannot be cancelled, and a test that sleeps is slow or flaky: wait on a channel or a timer, in tests in a synctest bubble",
 	},
 	{

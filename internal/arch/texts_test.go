@@ -9,9 +9,11 @@ import (
 	"maps"
 	"os"
 	"path"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 )
@@ -279,7 +281,7 @@ func (ts texts) twice(pkg string) (bad []string) {
 
 // TestTexts: an outcome, or a class, has one text wherever it stands.
 func TestTexts(t *testing.T) {
-	tr, shown := textsTree(t, nil)
+	tr, shown := textsTree(t, "", nil)
 	for _, bad := range checkTexts(tr, shown) {
 		t.Error(bad)
 	}
@@ -374,12 +376,9 @@ func TestTextsFall(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			tr, shown := textsTree(t, func(name, text string) string {
-				if name != c.file {
-					return text
-				}
+			tr, shown := textsTree(t, c.file, func(text string) string {
 				if !strings.Contains(text, c.old) {
-					t.Fatalf("%s does not hold %q", name, c.old)
+					t.Fatalf("%s does not hold %q", c.file, c.old)
 				}
 				return strings.Replace(text, c.old, c.new, 1)
 			})
@@ -390,14 +389,13 @@ func TestTextsFall(t *testing.T) {
 	}
 }
 
-// textsTree is the four packages and the page, after change has gone over their files.
-func textsTree(t *testing.T, change func(name, text string) string) (tr *tree, shown string) {
-	t.Helper()
+// readTexts reads the four packages, and the page, once: no test changes them.
+var readTexts = sync.OnceValues(func() (*tree, error) {
 	root, files := os.DirFS("../.."), fstest.MapFS{}
-	for _, pattern := range []string{"go.mod", "*.go", "internal/engine/*.go", "internal/verdict/*.go", "dlq/*.go", outcomePage} {
+	for _, pattern := range []string{"go.mod", "*.go", "internal/engine/*.go", "internal/verdict/*.go", "dlq/*.go"} {
 		names, err := fs.Glob(root, pattern)
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 		for _, name := range names {
 			if strings.HasSuffix(name, "_test.go") {
@@ -405,17 +403,37 @@ func textsTree(t *testing.T, change func(name, text string) string) (tr *tree, s
 			}
 			text, err := fs.ReadFile(root, name)
 			if err != nil {
-				t.Fatal(err)
-			}
-			if change != nil {
-				text = []byte(change(name, string(text)))
+				return nil, err
 			}
 			files[path.Clean(name)] = &fstest.MapFile{Data: text}
 		}
 	}
-	tr, err := load(files)
+	return load(files)
+})
+
+// textsTree is the four packages and the page, after change has gone over the file of that name.
+func textsTree(t *testing.T, file string, change func(text string) string) (tr *tree, shown string) {
+	t.Helper()
+	tr, err := readTexts()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return tr, string(files[outcomePage].Data)
+	page, err := os.ReadFile(filepath.Join("../..", outcomePage))
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch file {
+	case "":
+		return tr, string(page)
+	case outcomePage:
+		return tr, change(string(page))
+	}
+	text, err := os.ReadFile(filepath.Join("../..", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if tr, err = tr.with(file, []byte(change(string(text)))); err != nil {
+		t.Fatal(err)
+	}
+	return tr, string(page)
 }

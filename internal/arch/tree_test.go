@@ -126,6 +126,17 @@ func (t *tree) add(name string, src []byte) error {
 	return nil
 }
 
+// with is the tree with another text in one of its files. The others are shared.
+func (t *tree) with(name string, src []byte) (*tree, error) {
+	dir := path.Dir(name)
+	changed := *t
+	changed.pkgs, changed.circled = maps.Clone(t.pkgs), nil
+	p := *t.pkgs[dir]
+	p.files = slices.DeleteFunc(slices.Clone(p.files), func(f *file) bool { return f.name == name })
+	changed.pkgs[dir] = &p
+	return &changed, changed.add(name, src)
+}
+
 // moduleOf returns the folder of the module that a folder belongs to.
 func (t *tree) moduleOf(dir string) string {
 	for dir != "." {

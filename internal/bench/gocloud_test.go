@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
+	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 )
 
 // BenchmarkGocloudSQS empties a queue of messages whose handler does nothing, through gocloud's SQS
@@ -27,7 +28,7 @@ func BenchmarkGocloudSQS(b *testing.B) {
 	const pollers, jobs = 16, 1000
 	cfg := onceq.WorkerConfig{Pollers: pollers, Concurrency: 4 * pollers, Prefetch: 6 * pollers}
 	ahead := &awssnssqs.SubscriptionOptions{Raw: true, WaitTime: time.Second, ReceiveBatcherOptions: batcher.Options{MaxHandlers: pollers}}
-	none := &awssnssqs.SubscriptionOptions{Raw: true, WaitTime: time.Second, ReceiveBatcherOptions: gocloudpubsub.NoPrefetch}
+	none := &awssnssqs.SubscriptionOptions{Raw: true, WaitTime: time.Second, ReceiveBatcherOptions: gocloudpubsub.NoPrefetch()}
 	vs := []variant{
 		{"gocloud", filled(addr, gocloudOn(pollers, ahead))},
 		{"onceq", filled(addr, gocloudWorker(cfg, ahead, true))},
@@ -51,7 +52,7 @@ func BenchmarkGocloudSQS(b *testing.B) {
 func gocloudTypes(pollers int) func(testing.TB, sqsWork) (stop func()) {
 	return func(tb testing.TB, w sqsWork) func() {
 		tb.Helper()
-		s, err := gocloudpubsub.OpenSubscription(w.q.broker(tb, w.q.client(w.options)), &gocloudpubsub.SubscriptionOptions{
+		s, err := onceqpubsub.OpenSubscription(w.q.broker(tb, w.q.client(w.options)), &onceqpubsub.SubscriptionOptions{
 			ReceiveBatcherOptions: batcher.Options{MaxHandlers: pollers},
 		})
 		if err != nil {
@@ -73,7 +74,7 @@ func gocloudWorker(cfg onceq.WorkerConfig, receives *awssnssqs.SubscriptionOptio
 		if err != nil {
 			tb.Fatal(err)
 		}
-		o := &gocloudpubsub.Options{Reopen: open, Visibility: 30 * time.Second}
+		o := gocloudpubsub.Options{Reopen: open, Visibility: 30 * time.Second}
 		if known {
 			o.Queue = w.q.url
 		}

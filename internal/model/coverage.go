@@ -5,6 +5,9 @@ import (
 	"github.com/onceq/onceq/dedupe/machine"
 )
 
+// The rows of the tables. They are read in each step, so they are copied once.
+var claimRows, renewRows, settleRows = machine.ClaimTable(), machine.RenewTable(), machine.SettleTable()
+
 // Coverage counts how often each row of the tables decided, by the row's place.
 type Coverage struct {
 	Claim, Renew, Settle []int
@@ -13,9 +16,9 @@ type Coverage struct {
 // NewCoverage makes a Coverage that has counted nothing.
 func NewCoverage() *Coverage {
 	return &Coverage{
-		Claim:  make([]int, len(machine.ClaimTable)),
-		Renew:  make([]int, len(machine.RenewTable)),
-		Settle: make([]int, len(machine.SettleTable)),
+		Claim:  make([]int, len(claimRows)),
+		Renew:  make([]int, len(renewRows)),
+		Settle: make([]int, len(settleRows)),
 	}
 }
 
@@ -29,8 +32,8 @@ func (m *model) noteClaim(before *record, q claimCall) {
 		req.Fingerprint = []byte{q.payload}
 	}
 	s := machine.Meet(&rec, &req, now)
-	for i := range machine.ClaimTable {
-		if row := &machine.ClaimTable[i]; row.Matches(s) {
+	for i := range claimRows {
+		if row := &claimRows[i]; row.Matches(s) {
 			m.c.Coverage.Claim[i]++
 			return
 		}
@@ -42,8 +45,8 @@ func (m *model) noteRenew(before *record, t token) {
 		return
 	}
 	s := machine.Situation{At: before.at(), Own: before.token == t && before.status != 0}
-	for i := range machine.RenewTable {
-		if row := &machine.RenewTable[i]; row.Matches(s) {
+	for i := range renewRows {
+		if row := &renewRows[i]; row.Matches(s) {
 			m.c.Coverage.Renew[i]++
 			return
 		}
@@ -55,8 +58,8 @@ func (m *model) noteSettle(before *record, t *dedupe.Settlement, own bool) {
 		return
 	}
 	s := machine.Situation{At: before.at(), Own: own && before.status != 0, Unparks: t.Unparks}
-	for i := range machine.SettleTable {
-		if row := &machine.SettleTable[i]; row.Matches(s, t.To, t.Joined) {
+	for i := range settleRows {
+		if row := &settleRows[i]; row.Matches(s, t.To, t.Joined) {
 			m.c.Coverage.Settle[i]++
 			return
 		}

@@ -23,7 +23,7 @@ var bridges = []mutant{
 	},
 	{
 		File: "poll.go", Text: "wait = min(firstWait, most)", With: "wait = most",
-		Package: ".", Test: "TestReadyOnAnEmptyQueue",
+		Package: "internal/coretest/operating", Test: "TestReadyOnAnEmptyQueue",
 		Why: "each pod of a rollout waits for a whole long poll of an empty queue",
 	},
 	{
@@ -52,8 +52,8 @@ var bridges = []mutant{
 		Why: "each Deadline is late by as long as the first extension took",
 	},
 	{
-		File: "adapters/gocloudpubsub/subscription.go", Text: "if !d.acked {\n", With: "if d != nil {\n",
-		Package: "adapters/gocloudpubsub", Test: "TestDriverShutdownWithAnAckAndALostLease",
+		File: "adapters/gocloudpubsub/onceqpubsub/subscription.go", Text: "if !d.acked {\n", With: "if d != nil {\n",
+		Package: "adapters/gocloudpubsub/onceqpubsub", Test: "TestShutdownWithAnAckAndALostLease",
 		Why: "Shutdown does not tell an ack once more, so a message that is done is delivered again",
 	},
 	{

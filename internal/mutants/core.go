@@ -3,67 +3,67 @@ package main
 var core = []mutant{
 	{
 		File: "internal/engine/halt.go", Text: "\t\ttellWatchers(watchers) // first, because", With: "\t\t_ = watchers // first, because",
-		Package: ".", Test: "TestBatchedThatGathersInADrain",
+		Package: "internal/coretest/batches", Test: "TestBatchedThatGathersInADrain",
 		Why: "a drain leaves what gathers for a Batched claimed, and under Park it becomes dead letters",
 	},
 	{
 		File: "internal/engine/slots.go", Text: "\ttellWatchers(watchers)", With: "\t_ = watchers",
-		Package: ".", Test: "TestBatchedUnderALimit",
+		Package: "internal/coretest/batches", Test: "TestBatchedUnderALimit",
 		Why: "what gathers for a Batched when an operator sets a limit waits for jobs that cannot come",
 	},
 	{
 		File: "batched.go", Text: "\t\troom += f.SlotsNow()", With: "\t\troom += f.Slots()",
-		Package: ".", Test: "TestBatchedUnderALimit",
+		Package: "internal/coretest/batches", Test: "TestBatchedUnderALimit",
 		Why: "under an operator's limit each batch lingers for jobs that cannot come",
 	},
 	{
 		File: "batched.go", Text: "|| slices.ContainsFunc(b.flows, func(f *flow) bool { return !f.IsOpen() })", With: "",
-		Package: ".", Test: "TestBatchedJoinedAfterAStop",
+		Package: "internal/coretest/batches", Test: "TestBatchedJoinedAfterAStop",
 		Why: "a job that joins just after a stop begins a gathering that nobody ends",
 	},
 	{
 		File: "internal/engine/work.go", Text: "if parks && !r.Opts.StartsLater && (", With: "if parks && (",
-		Package: ".", Test: "TestBatchedRecordsItsStarts",
+		Package: "internal/coretest/batches", Test: "TestBatchedRecordsItsStarts",
 		Why: "a worker that dies while jobs gather parks them, although f was never called for them",
 	},
 	{
 		File: "batched.go", Text: "\t\tleft = b.askWhoBegins() // the confirmation", With: "\t\t// the confirmation",
-		Package: ".", Test: "TestBatchedWhoseStartIsNotConfirmed",
+		Package: "internal/coretest/batches", Test: "TestBatchedWhoseStartIsNotConfirmed",
 		Why: "a job whose start was not recorded runs under Park, and once more after a crash",
 	},
 	{
 		File: "handler.go", Text: "\tk, bare := h.(known)\n\treturn bare && k.waits()", With: "\treturn knownIn(h) != nil",
-		Package: ".", Test: "TestBatchedRecordsItsStarts",
+		Package: "internal/coretest/batches", Test: "TestBatchedRecordsItsStarts",
 		Why: "a middleware around a Batched acts before the start is recorded, and under Park acts twice",
 	},
 	{
 		File: "forward.go", Text: " && !errors.Is(err, broker.ErrThrottled)\n}", With: "\n}",
-		Package: ".", Test: "TestForwardDividesCalls",
+		Package: "internal/coretest/jobs", Test: "TestForwardDividesCalls",
 		Why: "a relay makes many calls of one that was throttled, which is too much already",
 	},
 	{
 		File: "steward.go", Text: "if !atStart && !s.hesitates(ctx, &v) {", With: "if !atStart && ctx.Err() != nil {",
-		Package: ".", Test: "TestFleetAfterPause",
+		Package: "internal/coretest/operating", Test: "TestFleetAfterPause",
 		Why: "a fleet goes on as one at the end of a pause, and floods what the pause was for",
 	},
 	{
 		File: "rulebook.go", Text: "err == nil && !sent.Before(b.asked) && (rs.Version >= b.rules.Version || sent.After(b.came)) {", With: "err == nil {",
-		Package: ".", Test: "TestOldRulesComeLate",
+		Package: "internal/coretest/operating", Test: "TestOldRulesComeLate",
 		Why: "a slow read that began before an operator's pause ends it for a period",
 	},
 	{
 		File: "steward.go", Text: "case isSlow(err) || !s.answersOthers(ctx):", With: "case !s.answersOthers(ctx):",
-		Package: ".", Test: "TestSlowRulesAtBoot",
+		Package: "internal/coretest/operating", Test: "TestSlowRulesAtBoot",
 		Why: "a worker that starts during an operator's pause runs jobs, because reading the rules was slow",
 	},
 	{
 		File: "rulebook.go", Text: "time.AfterFunc(b.store.timeout+deafAfter,", With: "time.AfterFunc(24*time.Hour,",
-		Package: ".", Test: "TestRulesReadHangsLater",
+		Package: "internal/coretest/operating", Test: "TestRulesReadHangsLater",
 		Why: "nobody is told that rules are not read, because a read never comes back",
 	},
 	{
 		File: "config.go", Text: "\tc.Logger = slog.New(guarded{c.Logger.Handler()})\n", With: "",
-		Package: ".", Test: "TestLoggerPanics",
+		Package: "internal/coretest/operating", Test: "TestLoggerPanics",
 		Why: "a Logger that panics ends the process, and with it all jobs that run",
 	},
 	{
@@ -73,47 +73,47 @@ var core = []mutant{
 	},
 	{
 		File: "batched.go", Text: "\tif b.h.o.Divide {", With: "\tif false {",
-		Package: ".", Test: "TestBatchedDivides",
+		Package: "internal/coretest/batches", Test: "TestBatchedDivides",
 		Why: "one poison row makes dead letters of its 99 neighbours",
 	},
 	{
 		File: "batcheddivide.go", Text: "case parks && errors.As(err, &unknown), errors.As(err, &later):", With: "case parks && errors.As(err, &unknown) && false, errors.As(err, &later):",
-		Package: ".", Test: "TestBatchedDivides",
+		Package: "internal/coretest/batches", Test: "TestBatchedDivides",
 		Why: "under Park f is called again for a job whose effect may have happened",
 	},
 	{
 		File: "batcheddivide.go", Text: "case b.ctxs[i].Err() == nil:", With: "case true:",
-		Package: ".", Test: "TestBatchedDividedInADrain",
+		Package: "internal/coretest/batches", Test: "TestBatchedDividedInADrain",
 		Why: "f is called again for jobs that a drain has cut off",
 	},
 	{
 		File: "batcheddivide.go", Text: "\t\tcase parks && !b.cut[i] && errors.Is(context.Cause(b.ctxs[i]), verdict.ErrDraining):", With: "\t\tcase false:",
-		Package: ".", Test: "TestBatchedDividedInADrain",
+		Package: "internal/coretest/batches", Test: "TestBatchedDividedInADrain",
 		Why: "a deploy parks jobs of which f has said that nothing happened",
 	},
 	{
 		File: "batcheddivide.go", Text: "failed > wholeParts && !some && !b.isLastTry(part)", With: "failed > wholeParts && !some && b.isLastTry(part)",
-		Package: ".", Test: "TestBatchedDividesNoOutage",
+		Package: "internal/coretest/batches", Test: "TestBatchedDividesNoOutage",
 		Why: "a database that is away gets twice as many calls as there are jobs",
 	},
 	{
 		File: "internal/engine/starts.go", Text: "if dividable(rs, err, func(*Run[J]) int { return n }) {", With: "if false {",
-		Package: ".", Test: "TestBatchedWhoseStartIsNotConfirmed",
+		Package: "internal/coretest/batches", Test: "TestBatchedWhoseStartIsNotConfirmed",
 		Why: "one record on which the call fails keeps all of its batch from beginning",
 	},
 	{
 		File: "batcheddivide.go", Text: "parks && !b.cut[i] && errors.Is", With: "parks && errors.Is",
-		Package: ".", Test: "TestBatchedDividedWhoseCallIsCut",
+		Package: "internal/coretest/batches", Test: "TestBatchedDividedWhoseCallIsCut",
 		Why: "under Park a batch that a drain cut off runs again, although nobody knows what it did",
 	},
 	{
 		File: "internal/engine/claim.go", Text: "c.Outcome == dedupe.Won && !r.asked {", With: "c.Outcome == dedupe.Won && r.tries == 0 {",
-		Package: ".", Test: "TestClaimsApartAreNoPast",
+		Package: "internal/coretest/outages", Test: "TestClaimsApartAreNoPast",
 		Why: "one record that cannot be claimed pauses the queue of a healthy store",
 	},
 	{
 		File: "rulebook.go", Text: " && (rs.Version >= b.rules.Version || sent.After(b.came))", With: "",
-		Package: ".", Test: "TestReadsThatCrossAreNoPast",
+		Package: "internal/coretest/outages", Test: "TestReadsThatCrossAreNoPast",
 		Why: "two reads of the rules that cross pause the queue of a healthy store",
 	},
 }

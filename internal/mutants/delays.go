@@ -28,37 +28,37 @@ var delays = []mutant{
 	},
 	{
 		File: "send.go", Text: "if due := dueBy(m); meta.NotBefore.Before(due) {", With: "if due := dueBy(m); false && meta.NotBefore.Before(due) {",
-		Package: ".", Test: "TestDelayBeyondRetention",
+		Package: "internal/coretest/jobs", Test: "TestDelayBeyondRetention",
 		Why: "a job that was delayed for longer than Retention never runs",
 	},
 	{
 		File: "send.go", Text: "if m.Delay > plainDelay && !m.Meta.Created.IsZero() {", With: "if m.Delay > 0 && !m.Meta.Created.IsZero() {",
-		Package: ".", Test: "TestFillDelay",
+		Package: "internal/coretest/jobs", Test: "TestFillDelay",
 		Why: "a short delay costs a receive where clocks differ, and makes two sends of one job differ",
 	},
 	{
 		File: "joboptions.go", Text: "case o.Was == OneHandler:", With: "case false:",
-		Package: ".", Test: "TestTheWayToAMux",
+		Package: "internal/coretest/jobs", Test: "TestTheWayToAMux",
 		Why: "what a single handler has done is done again under a Mux",
 	},
 	{
 		File: "joboptions.go", Text: "cmp.Or(o.Was, typ)", With: "typ",
-		Package: ".", Test: "TestTheWayToAMux",
+		Package: "internal/coretest/jobs", Test: "TestTheWayToAMux",
 		Why: "what a type has done is done again once it has another name",
 	},
 	{
 		File: "mux.go", Text: "return m.types[m.heir(typ)]", With: "return nil",
-		Package: ".", Test: "TestTheWayToAMux",
+		Package: "internal/coretest/jobs", Test: "TestTheWayToAMux",
 		Why: "messages with a type's former name end as dead letters",
 	},
 	{
 		File: "mux.go", Text: "case !m.oneScope && r.options.Scope == \"\" && r.options.Was == \"\":", With: "case false:",
-		Package: ".", Test: "TestMuxScopeMistakes",
+		Package: "internal/coretest/jobs", Test: "TestMuxScopeMistakes",
 		Why: "bare messages get other keys than they had, and nobody has said so",
 	},
 	{
 		File: "rulebook.go", Text: "if t := in.types[typ]; !ok && t != nil && t.name != typ {", With: "if t := in.types[typ]; false && t != nil {",
-		Package: ".", Test: "TestPausedByEachName",
+		Package: "internal/coretest/jobs", Test: "TestPausedByEachName",
 		Why: "jobs of a paused type run under its former name",
 	},
 }

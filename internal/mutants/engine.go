@@ -18,52 +18,52 @@ var engine = []mutant{
 	},
 	{
 		File: "internal/engine/settle.go", Text: "a.Status == dedupe.Parked && v.To == dedupe.Released", With: "false && v.To == dedupe.Released",
-		Package: ".", Test: "TestParkLateRelease",
+		Package: "internal/coretest/claims", Test: "TestParkLateRelease",
 		Why: "the letter that is put once more says that a job that was interrupted has failed by an error",
 	},
 	{
 		File: "internal/engine/claim.go", Text: "case en.HoldsBack(r):", With: "case false:",
-		Package: ".", Test: "TestHeldHeadRunsOnceMended",
+		Package: "internal/coretest/letters", Test: "TestHeldHeadRunsOnceMended",
 		Why: "the head of a group is dead for ever once its attempts are used up",
 	},
 	{
 		File: "internal/engine/claim.go", Text: "if en.rests(r) {", With: "if en.rests(r) || true {",
-		Package: ".", Test: "TestRedrivenJobRuns",
+		Package: "internal/coretest/letters", Test: "TestRedrivenJobRuns",
 		Why: "a message that the queue moved back runs nothing, whatever was mended",
 	},
 	{
 		File: "internal/engine/kept.go", Text: `return r.known != nil && (r.known.from != "" || r.known.deadFor > 0)`, With: "return false",
-		Package: ".", Test: "TestHeldJobThatKillsItsWorkers",
+		Package: "internal/coretest/letters", Test: "TestHeldJobThatKillsItsWorkers",
 		Why: "a job under HoldGroup that kills its process kills one each lease",
 	},
 	{
 		File: "internal/engine/kept.go", Text: "Uncounted: true, Kept: true", With: "Kept: true",
-		Package: ".", Test: "TestHeldJobThatKillsItsWorkers",
+		Package: "internal/coretest/letters", Test: "TestHeldJobThatKillsItsWorkers",
 		Why: "attempts count although no handler was started",
 	},
 	{
 		File: "internal/engine/kept.go", Text: "return (r.Attempt-r.Opts.Most)%2 == 1", With: "return true",
-		Package: ".", Test: "TestHeldWithoutAStore",
+		Package: "internal/coretest/letters", Test: "TestHeldWithoutAStore",
 		Why: "without a store the head of a group never runs again",
 	},
 	{
 		File: "internal/engine/kept.go", Text: "left < keeps/2", With: "left < 0",
-		Package: ".", Test: "TestHeldBeyondHalfOfTheRetention",
+		Package: "internal/coretest/letters", Test: "TestHeldBeyondHalfOfTheRetention",
 		Why: "a queue drops the head of a group, and nobody was told in time",
 	},
 	{
 		File: "internal/engine/settle.go", Text: "t.Unparks = en.HoldsBack(r)", With: "t.Unparks = false",
-		Package: ".", Test: "TestHeldLateRelease",
+		Package: "internal/coretest/letters", Test: "TestHeldLateRelease",
 		Why: "a parked job whose message stays in its queue never runs, although its worker said that nothing had happened",
 	},
 	{
 		File: "internal/engine/settle.go", Text: "return r.Joined.Load() && errors.Is(err, dedupe.ErrBusy)", With: "return true",
-		Package: ".", Test: "TestEndOfALockedRecordIsRepeated",
+		Package: "internal/coretest/claims", Test: "TestEndOfALockedRecordIsRepeated",
 		Why: "while a store is locked entry by entry for longer than SettleTimeout, effects repeat",
 	},
 	{
 		File: "internal/engine/claim.go", Text: "if lost && r.grouped() {", With: "if false {",
-		Package: ".", Test: "TestLostDeliveryWhileClaiming",
+		Package: "internal/coretest/life", Test: "TestLostDeliveryWhileClaiming",
 		Why: "a group's job starts although its delivery was lost while it was claimed",
 	},
 	{

@@ -151,19 +151,19 @@ var operators = []mutant{
 	{
 		File: "card.go",
 		Text: "	if g.slots == 0 || g.busy < g.slots {", With: "	if g.slots == 0 {",
-		Package: ".", Test: "TestFullOnCard",
+		Package: "internal/coretest/operating", Test: "TestFullOnCard",
 		Why: "a worker with a free slot stands still for nobody",
 	},
 	{
 		File: "sketch.go",
 		Text: "	case OutcomeRetried, OutcomeFailed, OutcomeParked:", With: "	case OutcomeRetried, OutcomeParked:",
-		Package: ".", Test: "TestMinuteOnCard",
+		Package: "internal/coretest/operating", Test: "TestMinuteOnCard",
 		Why: "a job that failed for good is a failure of the last minute",
 	},
 	{
 		File: "card.go",
 		Text: "now.Sub(c.ran[1].at) >= time.Minute {", With: "now.Sub(c.ran[1].at) >= time.Hour {",
-		Package: ".", Test: "TestMinuteOnCard",
+		Package: "internal/coretest/operating", Test: "TestMinuteOnCard",
 		Why: "failures of an hour ago are not those of now",
 	},
 	{
@@ -175,19 +175,19 @@ var operators = []mutant{
 	{
 		File: "neighbours.go",
 		Text: "	case own.Scope != other.Scope:", With: "	case false:",
-		Package: ".", Test: "TestStrict",
+		Package: "internal/coretest/jobs", Test: "TestStrict",
 		Why: "a worker with another scope does each job once more",
 	},
 	{
 		File: "neighbours.go",
 		Text: "		l.next = now.Add(soonAgain)\n", With: "",
-		Package: ".", Test: "TestNeighbours",
+		Package: "internal/coretest/jobs", Test: "TestNeighbours",
 		Why: "workers that start together do not see each other at the first look",
 	},
 	{
 		File: "neighbours.go",
 		Text: "		if t.Owner == owner || !t.Live(now) {", With: "		if t.Owner == owner {",
-		Package: ".", Test: "TestNeighbours",
+		Package: "internal/coretest/jobs", Test: "TestNeighbours",
 		Why: "a worker that has left does no job",
 	},
 	{

@@ -56,6 +56,18 @@ func New(db *sql.DB, busy time.Duration) *Writer {
 	return w
 }
 
+// Handle is embedded by what owns a writer and shares it with packages of this module alone: its
+// method has no name that users can call.
+type Handle struct{ w *Writer }
+
+// NewHandle returns the handle of w.
+func NewHandle(w *Writer) Handle { return Handle{w} }
+
+func (h Handle) writer() *Writer { return h.w }
+
+// Of is the writer of what embeds a Handle.
+func Of(owner interface{ writer() *Writer }) *Writer { return owner.writer() }
+
 // DB is the pool, for what reads.
 func (w *Writer) DB() *sql.DB { return w.server.db }
 

@@ -5,6 +5,7 @@ package storetest
 import (
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -171,5 +172,49 @@ func Results() map[string]Result {
 		"json false": {false, []byte("false")},
 		"json zero":  {0, []byte("0")},
 		"json empty": {"", []byte(`""`)},
+	}
+}
+
+// Done counts how often each of so many keys was done, by workers of different versions.
+type Done []atomic.Int64
+
+// Work is one worker's, in three rounds over all keys. It releases some claims in the first two
+// rounds and ends the others as done. request makes the claim of a key.
+func (d Done) Work(t *testing.T, request func(key string) dedupe.ClaimRequest,
+	claim func(dedupe.ClaimRequest) (won bool, err error), settle func(dedupe.ClaimRequest, dedupe.Status) error,
+) {
+	t.Helper()
+	for round := range 3 {
+		for n := range d {
+			q := request(fmt.Sprintf("job-%04d", n))
+			won, err := claim(q)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if !won {
+				continue
+			}
+			to := dedupe.Done
+			if (n+round)%3 == 0 && round < 2 {
+				to = dedupe.Released
+			} else {
+				d[n].Add(1)
+			}
+			if err := settle(q, to); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}
+}
+
+// WantOnce fails where a key was done twice, or not at all.
+func (d Done) WantOnce(t *testing.T) {
+	t.Helper()
+	for n := range d {
+		if k := d[n].Load(); k != 1 {
+			t.Errorf("job %d was done %d times", n, k)
+		}
 	}
 }

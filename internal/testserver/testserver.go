@@ -12,8 +12,10 @@ package testserver
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -198,3 +200,17 @@ func (b *Backend) search(variant, dir string) (rundir.Endpoint, error) {
 
 // OneLine makes an error fit into the line that ends a run.
 func OneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// Together lets n tests of the package run at a time, where -parallel does not say how many: tests
+// on a real server wait for its timeouts more than they compute. A package's TestMain calls it
+// before its tests run.
+func Together(n int) error {
+	const parallel = "test.parallel"
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
+	if given {
+		return nil
+	}
+	return flag.Set(parallel, strconv.Itoa(n))
+}

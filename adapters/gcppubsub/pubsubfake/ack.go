@@ -143,7 +143,7 @@ func (q *subscription) ack(a ackID) string {
 		if m == nil || !current || m.state != held {
 			return permanentInvalid
 		}
-		if m.lane != nil && m != m.lane.first {
+		if m.lane != nil && m != m.lane.messages.First() {
 			return transientUnordered
 		}
 		q.settle(m)

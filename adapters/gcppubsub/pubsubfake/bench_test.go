@@ -38,7 +38,7 @@ func BenchmarkCycleOverGRPC(b *testing.B) {
 func benchmarkCycle(b *testing.B, s api, backlog, batch int) {
 	b.Helper()
 	ctx := context.Background()
-	r := &rig{judge: b, api: s, project: "projects/b" + strconv.Itoa(b.N)}
+	r := &rig{Judge: b, api: s, project: "projects/b" + strconv.Itoa(b.N)}
 	topic, sub := r.pair(func(s *pubsubpb.Subscription) { s.AckDeadlineSeconds = 600 })
 	ms := make([]*pubsubpb.PubsubMessage, batch)
 	for i := range ms {

@@ -1,17 +1,13 @@
 package pubsubfake_test
 
-// difference is what another server does where the service does something else.
-type difference struct {
-	does string
-	// sometimes: it depends on the moment.
-	sometimes bool
-}
+import "github.com/onceq/onceq/internal/fakeserver/elsewhere"
 
-func does(what string) difference { return difference{does: what} }
+// does is a difference that is always there.
+var does = elsewhere.Does
 
 // differences of the servers that we know. The behaviour of the same name says by what the service
 // is known to do otherwise; it is always the server below that is wrong.
-var differences = map[string]map[string]difference{
+var differences = map[string]map[string]elsewhere.Difference{
 	"emulator": {
 		// 0.8.20
 		"a topic that does not exist lists nothing":                        does("answers an empty list"),

@@ -6,7 +6,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 
-	"github.com/onceq/onceq/internal/hits"
+	"github.com/onceq/onceq/internal/fakeserver"
 )
 
 // Fault makes calls go wrong. The first part says which calls, the second what happens to
@@ -79,7 +79,7 @@ func (f *Fault) entry(i int) string {
 
 var noFault Fault
 
-// when is what hits.Table decides by.
-func (f *Fault) when() hits.When {
-	return hits.When{Skip: f.Skip, Count: f.Count, Rate: f.Rate, For: f.For}
+// when is what fakeserver.Table decides by.
+func (f *Fault) when() fakeserver.When {
+	return fakeserver.When{Skip: f.Skip, Count: f.Count, Rate: f.Rate, For: f.For}
 }

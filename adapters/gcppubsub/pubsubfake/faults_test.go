@@ -292,7 +292,7 @@ func TestLog(t *testing.T) {
 func TestControl(t *testing.T) {
 	s := pubsubfake.New(pubsubfake.Options{Seed: 5})
 	defer s.Close()
-	r := &rig{judge: t, api: s, project: "projects/p", srv: s}
+	r := &rig{Judge: t, api: s, project: "projects/p", srv: s}
 	topic, sub := r.pair()
 	do := func(method, path, body string) (int, string) {
 		w := httptest.NewRecorder()

@@ -1,10 +1,6 @@
 package pubsubfake
 
-import (
-	"fmt"
-	"slices"
-	"strings"
-)
+import "github.com/onceq/onceq/internal/fakeserver"
 
 // StaleAckIDs says what an ack id of an earlier delivery does while a later one is held, on a
 // subscription without exactly-once delivery. The call succeeds in any case.
@@ -19,22 +15,16 @@ const (
 	StaleIgnored
 )
 
-var staleAckIDs = []string{StaleRandom: "random", StaleWork: "work", StaleIgnored: "ignored"}
+var staleAckIDs = fakeserver.Words{StaleRandom: "random", StaleWork: "work", StaleIgnored: "ignored"}
 
 // MarshalText is the word for a flag: random, work or ignored.
 func (h StaleAckIDs) MarshalText() ([]byte, error) {
-	if int(h) >= len(staleAckIDs) {
-		return nil, fmt.Errorf("pubsubfake: %d is none of %s", h, strings.Join(staleAckIDs, ", "))
-	}
-	return []byte(staleAckIDs[h]), nil
+	return staleAckIDs.Text("pubsubfake", int(h))
 }
 
 // UnmarshalText reads the word.
 func (h *StaleAckIDs) UnmarshalText(text []byte) error {
-	i := slices.Index(staleAckIDs, string(text))
-	if i < 0 {
-		return fmt.Errorf("%q is none of %s", text, strings.Join(staleAckIDs, ", "))
-	}
+	i, err := staleAckIDs.Value(text)
 	*h = StaleAckIDs(i)
-	return nil
+	return err
 }

@@ -1,6 +1,10 @@
 package pubsubfake
 
-import "math"
+import (
+	"math"
+
+	"github.com/onceq/onceq/internal/fakeserver"
+)
 
 const noneFailed = math.MaxUint64
 
@@ -13,16 +17,14 @@ const noneFailed = math.MaxUint64
 
 // lane is the messages of one ordering key of one subscription.
 type lane struct {
-	q   *subscription
-	key string
-	list
-	out int // how many are held
+	q        *subscription
+	key      string
+	messages fakeserver.List[*message]
+	out      int // how many are held
 	// failed is the number of the first one that failed since somebody was given one;
 	// noneFailed means none.
 	failed uint64
-	// listed: it is among the subscription's open lanes.
-	listed      bool
-	left, right *lane
+	open   fakeserver.Place[*lane] // among those that have a message to deliver
 }
 
 // lane is that of a key, made if need be.
@@ -37,20 +39,19 @@ func (q *subscription) lane(key string) *lane {
 
 func (l *lane) append(m *message) {
 	m.lane = l
-	l.list.append(m)
+	l.messages.Append(&m.inOrder, m)
 }
 
 func (l *lane) remove(m *message) {
-	l.list.remove(m)
+	l.messages.Remove(&m.inOrder)
 	m.lane = nil
 	l.trim()
 }
 
 // trim settles those at the front that are acked already.
 func (l *lane) trim() {
-	for l.first != nil && l.first.state == settled {
-		m := l.first
-		l.list.remove(m)
+	for m := l.messages.First(); m != nil && m.state == settled; m = l.messages.First() {
+		l.messages.Remove(&m.inOrder)
 		m.lane = nil
 		l.q.settle(m)
 	}
@@ -59,7 +60,7 @@ func (l *lane) trim() {
 // ack takes m, which was delivered, for acked, as far as the earlier ones let it.
 func (l *lane) ack(m *message) {
 	switch {
-	case m == l.first:
+	case m == l.messages.First():
 		l.q.settle(m)
 	case m.state == held:
 		l.q.leave(m)
@@ -76,7 +77,7 @@ func (l *lane) ack(m *message) {
 
 // rewind notes that m failed: those after it that are acked come again.
 func (l *lane) rewind(m *message) {
-	for n := m.next; n != nil && n.num < l.failed; n = n.next {
+	for n := m.inOrder.Next(); n != nil && n.num < l.failed; n = n.inOrder.Next() {
 		if n.state == settled {
 			n.state = ready
 		}
@@ -86,48 +87,19 @@ func (l *lane) rewind(m *message) {
 
 // update puts the lane among the open ones, or takes it out, and forgets it when it is empty.
 func (l *lane) update() {
-	if l.first == nil {
-		if l.listed {
-			l.q.open.remove(l)
-		}
+	first := l.messages.First()
+	if first == nil {
+		l.q.open.Remove(&l.open)
 		if l.q.lanes[l.key] == l {
 			delete(l.q.lanes, l.key)
 		}
 		return
 	}
-	open := l.out == 0 && l.first.state == ready
-	switch {
-	case open && !l.listed:
-		l.q.open.append(l)
+	switch open := l.out == 0 && first.state == ready; {
+	case open && !l.open.Listed():
+		l.q.open.Append(&l.open, l)
 		l.q.wake()
-	case !open && l.listed:
-		l.q.open.remove(l)
+	case !open:
+		l.q.open.Remove(&l.open)
 	}
-}
-
-// lanes is a list of lanes.
-type lanes struct{ first, last *lane }
-
-func (ls *lanes) append(l *lane) {
-	l.left, l.right, l.listed = ls.last, nil, true
-	if ls.last == nil {
-		ls.first = l
-	} else {
-		ls.last.right = l
-	}
-	ls.last = l
-}
-
-func (ls *lanes) remove(l *lane) {
-	if l.left == nil {
-		ls.first = l.right
-	} else {
-		l.left.right = l.right
-	}
-	if l.right == nil {
-		ls.last = l.left
-	} else {
-		l.right.left = l.left
-	}
-	l.left, l.right, l.listed = nil, nil, false
 }

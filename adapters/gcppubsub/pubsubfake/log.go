@@ -2,66 +2,22 @@ package pubsubfake
 
 import (
 	"maps"
-	"sync"
-	"time"
 )
 
 // This file owns what the server tells of its past and present: calls, deliveries and states. call
 // (server.go) writes each call, deliver (take.go) each delivery, and tests ask, from many
-// goroutines. log.mu guards the calls; the tallies and states belong to the server's lock.
-
-// requestLog keeps the last calls and counts all.
-type requestLog struct {
-	mu     sync.Mutex
-	size   int
-	kept   []Request // a ring once it is full
-	next   int
-	counts map[string]int
-}
-
-func (l *requestLog) begin(method string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.counts[method]++
-}
-
-func (l *requestLog) end(r *Request) {
-	r.Took = time.Since(r.At)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case l.size <= 0:
-	case len(l.kept) < l.size:
-		l.kept = append(l.kept, *r)
-	default:
-		l.kept[l.next] = *r
-		l.next = (l.next + 1) % l.size
-	}
-}
+// goroutines. The calls have a lock of their own; the tallies and states belong to the server's.
 
 // Counts tells how many calls came, by method; those that failed count too, and those
 // that still wait. The calls of one message can be told from the difference of two.
-func (s *Server) Counts() map[string]int {
-	s.log.mu.Lock()
-	defer s.log.mu.Unlock()
-	return maps.Clone(s.log.counts)
-}
+func (s *Server) Counts() map[string]int { return s.log.Counts() }
 
 // Requests are the last calls that were answered, in the order of the answers: at most
 // [Options.LogSize].
-func (s *Server) Requests() []Request {
-	s.log.mu.Lock()
-	defer s.log.mu.Unlock()
-	l := &s.log
-	return append(append([]Request(nil), l.kept[l.next:]...), l.kept[:l.next]...)
-}
+func (s *Server) Requests() []Request { return s.log.Kept() }
 
 // ResetLog forgets the calls and sets the counts to zero. What [Server.Deliveries] tells stays.
-func (s *Server) ResetLog() {
-	s.log.mu.Lock()
-	defer s.log.mu.Unlock()
-	s.log.kept, s.log.next, s.log.counts = nil, 0, map[string]int{}
-}
+func (s *Server) ResetLog() { s.log.Reset() }
 
 // Deliveries tells how often a subscription delivered its messages, by message id: of the last
 // [Options.LogSize] messages that were delivered for the first time. It is nil for a subscription
@@ -97,10 +53,10 @@ func (s *Server) Stats(subscription string) Stats {
 	}
 	q.age(now)
 	var t Stats
-	for m := q.all.first; m != nil; m = m.later {
+	for m := q.all.First(); m != nil; m = m.inAll.Next() {
 		switch m.state {
 		case ready:
-			if m.lane != nil && !m.lane.listed {
+			if m.lane != nil && !m.lane.open.Listed() {
 				t.Blocked++
 			} else {
 				t.Ready++

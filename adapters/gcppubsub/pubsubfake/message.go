@@ -1,5 +1,7 @@
 package pubsubfake
 
+import "github.com/onceq/onceq/internal/fakeserver"
+
 // state is what may happen to a message next.
 type state uint8
 
@@ -32,61 +34,7 @@ type message struct {
 	attempts, failures int32
 	place              int32 // in the server's heap
 	lane               *lane
-	stream             consumer // that has it, while it is held
-	prev, next         *message // in the list of ready ones, or in its lane
-	earlier, later     *message // in the list of all
-}
-
-// list is a list of messages by prev and next.
-type list struct{ first, last *message }
-
-func (l *list) append(m *message) {
-	m.prev, m.next = l.last, nil
-	if l.last == nil {
-		l.first = m
-	} else {
-		l.last.next = m
-	}
-	l.last = m
-}
-
-func (l *list) remove(m *message) {
-	if m.prev == nil {
-		l.first = m.next
-	} else {
-		m.prev.next = m.next
-	}
-	if m.next == nil {
-		l.last = m.prev
-	} else {
-		m.next.prev = m.prev
-	}
-	m.prev, m.next = nil, nil
-}
-
-// ages is the list of all messages of a subscription, the oldest first.
-type ages struct{ first, last *message }
-
-func (l *ages) append(m *message) {
-	m.earlier, m.later = l.last, nil
-	if l.last == nil {
-		l.first = m
-	} else {
-		l.last.later = m
-	}
-	l.last = m
-}
-
-func (l *ages) remove(m *message) {
-	if m.earlier == nil {
-		l.first = m.later
-	} else {
-		m.earlier.later = m.later
-	}
-	if m.later == nil {
-		l.last = m.earlier
-	} else {
-		m.later.earlier = m.earlier
-	}
-	m.earlier, m.later = nil, nil
+	stream             consumer                   // that has it, while it is held
+	inOrder            fakeserver.Place[*message] // among the ready ones, or in its lane
+	inAll              fakeserver.Place[*message]
 }

@@ -68,7 +68,7 @@ func (s *Server) receive(ctx context.Context, in *pubsubpb.PullRequest, f *Fault
 		wait = min(wait, left-min(left/10, time.Second))
 	}
 	waiting := &waiter{wish: w, answered: make(chan struct{})}
-	q.waiters.push(waiting)
+	q.waiters.Append(&waiting.place, waiting)
 	s.waiting++
 	s.unlock(now)
 	return s.await(ctx, q, waiting, wait)

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
+
+	"github.com/onceq/onceq/internal/fakeserver"
 )
 
 // This file owns the state of one subscription: each message is in one of its lists, by what may
@@ -22,14 +24,14 @@ type subscription struct {
 	topic *topic // nil when it was deleted, or the subscription is detached
 
 	messages map[uint64]*message
-	last     uint64 // the number given last
-	all      ages
-	ready    list // without ordering keys
+	last     uint64                    // the number given last
+	all      fakeserver.List[*message] // the oldest first
+	ready    fakeserver.List[*message] // without ordering keys
 	lanes    map[string]*lane
-	open     lanes // that have a message to deliver
+	open     fakeserver.List[*lane] // that have a message to deliver
 	// discardUntil: what is published before is acked at once, because somebody sought the future.
 	discardUntil int64
-	waiters      waiters
+	waiters      fakeserver.List[*waiter]
 	streams      map[consumer]struct{}
 	woken        bool // it is in the server's list
 	delivered    tally
@@ -61,7 +63,7 @@ func (q *subscription) add(c *content) {
 	q.last++
 	m := &message{content: c, q: q, num: q.last}
 	q.messages[m.num] = m
-	q.all.append(m)
+	q.all.Append(&m.inAll, m)
 	if c.at < q.discardUntil {
 		m.state = retained
 		return
@@ -83,7 +85,7 @@ func (q *subscription) show(m *message) {
 	if m.lane != nil {
 		m.lane.update()
 	} else {
-		q.ready.append(m)
+		q.ready.Append(&m.inOrder, m)
 	}
 	q.wake()
 }
@@ -100,7 +102,7 @@ func (q *subscription) leave(m *message) {
 	switch m.state {
 	case ready:
 		if m.lane == nil {
-			q.ready.remove(m)
+			q.ready.Remove(&m.inOrder)
 		}
 	case held:
 		q.s.deadline.Remove(&m.place)
@@ -125,7 +127,7 @@ func (q *subscription) drop(m *message) {
 		l.remove(m)
 		l.update()
 	}
-	q.all.remove(m)
+	q.all.Remove(&m.inAll)
 	delete(q.messages, m.num)
 }
 
@@ -183,14 +185,14 @@ func (set *settings) delay(failures int32) time.Duration {
 
 // age drops what is older than the subscription keeps.
 func (q *subscription) age(now int64) {
-	for m := q.all.first; m != nil && m.at+int64(q.set.retention) <= now; m = q.all.first {
+	for m := q.all.First(); m != nil && m.at+int64(q.set.retention) <= now; m = q.all.First() {
 		q.drop(m)
 	}
 }
 
 // wake sees to it that the pulls that wait get what is ready, before the lock is let go.
 func (q *subscription) wake() {
-	if !q.woken && q.waiters.first != nil {
+	if !q.woken && q.waiters.First() != nil {
 		q.woken = true
 		q.s.woken = append(q.s.woken, q)
 	}
@@ -198,11 +200,12 @@ func (q *subscription) wake() {
 
 // clear empties the subscription.
 func (q *subscription) clear() {
-	for m := q.all.first; m != nil; m = q.all.first {
+	for m := q.all.First(); m != nil; m = q.all.First() {
 		q.leave(m)
-		q.all.remove(m)
+		q.all.Remove(&m.inAll)
 	}
-	q.messages, q.lanes, q.open, q.ready = map[uint64]*message{}, map[string]*lane{}, lanes{}, list{}
+	q.messages, q.lanes = map[uint64]*message{}, map[string]*lane{}
+	q.open, q.ready = fakeserver.List[*lane]{}, fakeserver.List[*message]{}
 }
 
 // deadLetter moves m to the dead-letter topic when it has had its attempts.

@@ -21,19 +21,11 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
+	"github.com/onceq/onceq/internal/fakeserver/elsewhere"
 )
 
 // This file owns the rig: a server, and words for what the behaviours do with it. Behaviours and
 // the other tests call it, each with a rig of its own, from the test's goroutine.
-
-// judge is the part of testing.T that a rig needs. What runs against a foreign server has
-// another one, which survives a failure.
-type judge interface {
-	Helper()
-	Fatal(...any)
-	Fatalf(string, ...any)
-	Context() context.Context
-}
 
 // api is what behaviours call: the server itself, or its clients over a wire.
 type api interface {
@@ -60,7 +52,7 @@ type api interface {
 
 // rig is a server of Pub/Sub, with a project.
 type rig struct {
-	judge
+	elsewhere.Judge
 	api
 	project string
 	// srv is nil when the server is not ours.
@@ -74,7 +66,7 @@ func inBubble(t *testing.T, o pubsubfake.Options, f func(r *rig)) {
 		srv := pubsubfake.New(o)
 		defer srv.Close()
 		defer tellSeed(t, srv)
-		f(&rig{judge: t, api: srv, project: "projects/p", srv: srv})
+		f(&rig{Judge: t, api: srv, project: "projects/p", srv: srv})
 	})
 }
 
@@ -99,7 +91,7 @@ func overGRPC(t *testing.T, o pubsubfake.Options, f func(r *rig)) {
 			}
 		}()
 		defer tellSeed(t, srv)
-		f(&rig{judge: t, api: clients(conn), project: "projects/p", srv: srv})
+		f(&rig{Judge: t, api: clients(conn), project: "projects/p", srv: srv})
 	})
 }
 

@@ -5,6 +5,8 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/onceq/onceq/internal/fakeserver"
 )
 
 // Seek sets a subscription back or forth: what was published before the time is acked, and what was
@@ -32,8 +34,8 @@ func (s *Server) Seek(ctx context.Context, in *pubsubpb.SeekRequest) (*pubsubpb.
 // seek acks what is older than at, and brings back what is younger.
 func (q *subscription) seek(at int64) {
 	q.discardUntil = at
-	for m := q.all.first; m != nil; {
-		next := m.later
+	for m := q.all.First(); m != nil; {
+		next := m.inAll.Next()
 		switch {
 		case m.at < at && m.state != retained:
 			q.settle(m)
@@ -47,9 +49,9 @@ func (q *subscription) seek(at int64) {
 
 // relane gives each message its place anew, because some have come back among the others.
 func (q *subscription) relane() {
-	q.ready, q.open, q.lanes = list{}, lanes{}, map[string]*lane{}
-	for m := q.all.first; m != nil; m = m.later {
-		m.prev, m.next, m.lane = nil, nil, nil
+	q.ready, q.open, q.lanes = fakeserver.List[*message]{}, fakeserver.List[*lane]{}, map[string]*lane{}
+	for m := q.all.First(); m != nil; m = m.inAll.Next() {
+		m.inOrder, m.lane = fakeserver.Place[*message]{}, nil
 		if m.state == retained {
 			continue
 		}
@@ -58,12 +60,12 @@ func (q *subscription) relane() {
 			m.lane.out++
 		}
 	}
-	for m := q.all.first; m != nil; m = m.later {
+	for m := q.all.First(); m != nil; m = m.inAll.Next() {
 		switch {
 		case m.lane != nil:
 			m.lane.update()
 		case m.state == ready:
-			q.ready.append(m)
+			q.ready.Append(&m.inOrder, m)
 		}
 	}
 	q.wake()

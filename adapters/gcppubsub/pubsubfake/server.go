@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/onceq/onceq/internal/hits"
+	"github.com/onceq/onceq/internal/fakeserver"
 )
 
 // This file owns the Server: its beginning and its end, and the way of each call through log and
@@ -24,8 +24,8 @@ import (
 type Server struct {
 	*service
 	seed   uint64
-	faults hits.Table[Fault]
-	log    requestLog
+	faults fakeserver.Table[Fault]
+	log    fakeserver.Log[Request]
 	wire   wire
 }
 
@@ -40,10 +40,10 @@ func New(o Options) *Server {
 		},
 		seed: cmp.Or(o.Seed, rand.Uint64(), 1),
 	}
-	s.o.LogSize = cmp.Or(o.LogSize, 10_000)
+	s.o.LogSize = cmp.Or(o.LogSize, fakeserver.DefaultLogSize)
 	s.rnd = rand.New(rand.NewPCG(s.seed, 1))
 	s.faults.Rand = rand.New(rand.NewPCG(s.seed, 2))
-	s.log = requestLog{size: s.o.LogSize, counts: map[string]int{}}
+	s.log.Size = s.o.LogSize
 	s.SetFaults(o.Faults...)
 	return s
 }
@@ -70,26 +70,26 @@ func (s *Server) Close() {
 	s.running.Wait()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.alarm.stop()
+	s.alarm.Stop()
 }
 
 // call takes one call through the log and the faults.
 func call[R any](ctx context.Context, s *Server, r Request, apply func(f *Fault) (R, error)) (R, error) {
 	var none R
 	r.At = time.Now()
-	s.log.begin(r.Method)
+	s.log.Begin(r.Method)
 	f := s.pick(&r)
 	r.Faulty = f != &noFault
 	out, err := none, error(nil)
 	switch {
-	case !hits.Pause(ctx, f.Delay, s.closing):
+	case !fakeserver.Pause(ctx, f.Delay, s.closing):
 		err = status.FromContextError(ctx.Err()).Err()
 	case f.whole() && !f.Applied:
 		err = s.failure(ctx, f)
 	default:
 		out, err = apply(f)
 		switch {
-		case !hits.Pause(ctx, f.ReplyDelay, s.closing):
+		case !fakeserver.Pause(ctx, f.ReplyDelay, s.closing):
 			out, err = none, status.FromContextError(ctx.Err()).Err()
 		case f.whole():
 			out, err = none, s.failure(ctx, f)
@@ -99,7 +99,8 @@ func call[R any](ctx context.Context, s *Server, r Request, apply func(f *Fault)
 		r.Messages = len(p.messages)
 	}
 	r.Code = status.Code(err)
-	s.log.end(&r)
+	r.Took = time.Since(r.At)
+	s.log.End(r)
 	return out, err
 }
 

@@ -333,7 +333,7 @@ func TestStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		r := &rig{judge: t, api: clients(conn), project: "projects/p"}
+		r := &rig{Judge: t, api: clients(conn), project: "projects/p"}
 		topic, sub := r.pair()
 		r.publish(topic, texts("a")...)
 		r.pullThese(sub, "a")

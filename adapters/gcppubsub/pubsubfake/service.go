@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/onceq/onceq/internal/fakeserver"
 	"github.com/onceq/onceq/internal/heap"
 )
 
@@ -37,7 +38,7 @@ type service struct {
 	deadline heap.Heap[*message] // held and delayed messages of all subscriptions, by when that ends
 	woken    []*subscription     // got ready messages while somebody waits, in this stretch of work
 	waiting  int                 // pulls that wait, and streams
-	alarm    alarm
+	alarm    fakeserver.Alarm
 }
 
 func (s *service) now() int64 { return int64(time.Since(s.base)) }
@@ -79,45 +80,19 @@ func (s *service) expire(now int64) {
 	}
 }
 
-// alarm is the server's timer: it rings when a hold or a delay ends while a pull waits. Nobody
+// setAlarm sees to it that the alarm rings when a hold or a delay ends while a pull waits. Nobody
 // else needs it, every call looks for itself.
-type alarm struct {
-	timer *time.Timer
-	due   int64
-	set   bool
-}
-
-func (a *alarm) stop() {
-	if a.set {
-		a.timer.Stop()
-		a.set = false
-	}
-}
-
-// setAlarm keeps the alarm at the earliest end of a hold. One that rings too early only sets
-// itself anew: cheaper than moving it with every ack.
 func (s *service) setAlarm(now int64) {
-	a := &s.alarm
 	if s.deadline.Len() == 0 || s.waiting == 0 || s.draining {
-		a.stop()
+		s.alarm.Stop()
 		return
 	}
-	due := s.deadline.First().Key
-	if a.set && a.due <= due {
-		return
-	}
-	a.stop()
-	a.set, a.due = true, due
-	if a.timer == nil {
-		a.timer = time.AfterFunc(time.Duration(due-now), s.ring)
-		return
-	}
-	a.timer.Reset(time.Duration(due - now))
+	s.alarm.Set(now, s.deadline.First().Key, s.ring)
 }
 
 func (s *service) ring() {
 	now := s.lock()
-	s.alarm.set = false
+	s.alarm.Rung()
 	s.unlock(now)
 }
 

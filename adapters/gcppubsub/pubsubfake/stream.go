@@ -184,7 +184,7 @@ func (s *Server) streamTake(st *stream) (*waiter, []delivery, *pubsubpb.Streamin
 		return nil, got, props
 	}
 	waiting := &waiter{wish: w, answered: make(chan struct{})}
-	q.waiters.push(waiting)
+	q.waiters.Append(&waiting.place, waiting)
 	s.waiting++
 	return waiting, nil, props
 }

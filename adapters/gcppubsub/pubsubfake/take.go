@@ -1,6 +1,10 @@
 package pubsubfake
 
-import "time"
+import (
+	"time"
+
+	"github.com/onceq/onceq/internal/fakeserver"
+)
 
 // This file owns what a pull takes of a subscription, and the pulls that wait for more. Pull and
 // streaming pulls call it, and unlock (service.go) calls serve after each stretch of work that made
@@ -21,11 +25,14 @@ type wish struct {
 // next is the ready message that comes next: the oldest one without a key, or the first one of the
 // key that waits longest.
 func (q *subscription) next() *message {
-	m, l := q.ready.first, q.open.first
-	if l == nil || m != nil && m.num < l.first.num {
+	m, l := q.ready.First(), q.open.First()
+	if l == nil {
 		return m
 	}
-	return l.first
+	if first := l.messages.First(); m == nil || m.num >= first.num {
+		return first
+	}
+	return m
 }
 
 // take delivers what is ready, up to w.max messages.
@@ -53,7 +60,7 @@ func (q *subscription) take(w *wish, now int64) (got []delivery) {
 			continue
 		}
 		before := len(got)
-		for ; m != nil && m.state == ready && give(m); m = m.next {
+		for ; m != nil && m.state == ready && give(m); m = m.inOrder.Next() {
 		}
 		if len(got) == before {
 			break
@@ -91,8 +98,8 @@ func (q *subscription) deliver(m *message, w *wish, now int64) delivery {
 func (q *subscription) abandon(w *waiter) {
 	q.s.mu.Lock()
 	defer q.s.mu.Unlock()
-	if w.listed {
-		q.waiters.remove(w)
+	if w.place.Listed() {
+		q.waiters.Remove(&w.place)
 		q.s.waiting--
 	}
 }
@@ -100,43 +107,15 @@ func (q *subscription) abandon(w *waiter) {
 // waiter is a pull that waits for messages.
 type waiter struct {
 	wish
-	answered   chan struct{} // closed when got or err is there
-	got        []delivery
-	err        error
-	listed     bool
-	prev, next *waiter
-}
-
-// waiters are those of a subscription; the one that waits longest is served first.
-type waiters struct{ first, last *waiter }
-
-func (ws *waiters) push(w *waiter) {
-	w.prev, w.next, w.listed = ws.last, nil, true
-	if ws.last == nil {
-		ws.first = w
-	} else {
-		ws.last.next = w
-	}
-	ws.last = w
-}
-
-func (ws *waiters) remove(w *waiter) {
-	if w.prev == nil {
-		ws.first = w.next
-	} else {
-		w.prev.next = w.next
-	}
-	if w.next == nil {
-		ws.last = w.prev
-	} else {
-		w.next.prev = w.prev
-	}
-	w.prev, w.next, w.listed = nil, nil, false
+	answered chan struct{} // closed when got or err is there
+	got      []delivery
+	err      error
+	place    fakeserver.Place[*waiter]
 }
 
 // answer ends w's wait.
 func (q *subscription) answer(w *waiter, got []delivery, err error) {
-	q.waiters.remove(w)
+	q.waiters.Remove(&w.place)
 	q.s.waiting--
 	w.got, w.err = got, err
 	close(w.answered)
@@ -144,7 +123,7 @@ func (q *subscription) answer(w *waiter, got []delivery, err error) {
 
 // serve gives the waiting pulls what there is.
 func (q *subscription) serve(now int64) {
-	for w := q.waiters.first; w != nil && q.next() != nil; w = q.waiters.first {
+	for w := q.waiters.First(); w != nil && q.next() != nil; w = q.waiters.First() {
 		got := q.take(&w.wish, now)
 		if len(got) == 0 {
 			return
@@ -155,7 +134,7 @@ func (q *subscription) serve(now int64) {
 
 // refuse ends all waits with an error.
 func (q *subscription) refuse(err error) {
-	for w := q.waiters.first; w != nil; w = q.waiters.first {
+	for w := q.waiters.First(); w != nil; w = q.waiters.First() {
 		q.answer(w, nil, err)
 	}
 	for st := range q.streams {

@@ -9,6 +9,8 @@ import (
 	"cloud.google.com/go/iam/apiv1/iampb"
 	"google.golang.org/grpc"
 
+	"github.com/onceq/onceq/internal/fakeserver"
+
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 )
 
@@ -59,21 +61,8 @@ func (s *Server) Serve(l net.Listener) error {
 // insecure credentials.
 func Start(t testing.TB, o Options) (s *Server, address string) {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("pubsubfake: %v", err)
-	}
+	l := fakeserver.Listen(t, "pubsubfake")
 	s = New(o)
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("pubsubfake: what was random plays again with Options.Seed %d", s.seed)
-		}
-		s.Close()
-		if err := <-served; err != nil {
-			t.Errorf("pubsubfake: %v", err)
-		}
-	})
+	fakeserver.Serve(t, "pubsubfake", s, func() error { return s.Serve(l) })
 	return s, l.Addr().String()
 }

@@ -130,10 +130,7 @@ func (s *stall) place(ctx context.Context, account string, n int64, rollBack boo
 // TestOutboxInDynamoDB: each committed order is shipped once, none that was rolled back is, and
 // each account's are shipped in its own order, whatever becomes of the relays and the destination.
 func TestOutboxInDynamoDB(t *testing.T) {
-	from := *seed
-	for from == 0 {
-		from = mathrand.Uint64N(1 << 32)
-	}
+	from := drawn(t)
 	t.Logf("-seed %d", from)
 	db := localstack.DynamoDB(t)
 	server := sqsfake.Start(t, &sqsfake.Options{StrandCancelled: true, Seed: from})

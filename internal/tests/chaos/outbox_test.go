@@ -164,10 +164,7 @@ type shop struct {
 // the destination. A job that can never be sent holds up its account alone, until it is skipped. A
 // transaction that is open all the while keeps vacuum back, and another one commits late.
 func TestOutbox(t *testing.T) {
-	from := *seed
-	for from == 0 {
-		from = rand.Uint64N(1 << 32)
-	}
+	from := drawn(t)
 	t.Logf("-seed %d", from)
 	s := openShop(t, from)
 	poison := s.putPoison()

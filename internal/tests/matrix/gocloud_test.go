@@ -68,11 +68,11 @@ func (q *gocloudQueues) end(url string, p *onceqtest.Process) (end, error) {
 	open := func(ctx context.Context) (*pubsub.Subscription, error) {
 		o := &awssnssqs.SubscriptionOptions{Raw: true, WaitTime: time.Second}
 		if !q.alone {
-			o.ReceiveBatcherOptions = gocloudpubsub.NoPrefetch
+			o.ReceiveBatcherOptions = gocloudpubsub.NoPrefetch()
 		}
 		return awssnssqs.OpenSubscription(ctx, c, url, o), nil
 	}
-	o := &gocloudpubsub.Options{Queue: url, Reopen: open}
+	o := gocloudpubsub.Options{Queue: url, Reopen: open}
 	if q.alone {
 		o.Queue, o.Visibility = "", q.visibility
 	}
@@ -112,6 +112,6 @@ type looked struct {
 
 func (l looked) Depth(ctx context.Context) (broker.Depth, error) { return l.direct.Depth(ctx) }
 
-func (l looked) RedrivePolicy(ctx context.Context) (int, string, time.Duration, error) {
-	return l.direct.RedrivePolicy(ctx)
+func (l looked) Redrive(ctx context.Context) (broker.RedrivePolicy, error) {
+	return l.direct.Redrive(ctx)
 }

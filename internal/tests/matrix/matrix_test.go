@@ -23,11 +23,34 @@ func TestMain(m *testing.M) {
 	if !chosen { // cells wait more than they work
 		_ = flag.Set("test.parallel", "32")
 	}
+	if err := half(os.Getenv("ONCEQ_MATRIX")); err != nil {
+		fmt.Fprintln(os.Stderr, "matrix:", err)
+		os.Exit(2)
+	}
 	code := m.Run()
 	for _, s := range sums {
 		fmt.Println("matrix:", s)
 	}
 	os.Exit(code)
+}
+
+// lives are the worlds whose time is real.
+var lives = []string{"postgres", "postgres-queue", "dynamodb"}
+
+// half leaves the tests in real time, or all others, to the other one of two binaries: make test
+// plays the first without the race detector, because it would make calls late, and the others with
+// it. Otherwise all are played.
+func half(which string) error {
+	live := fmt.Sprintf("^TestMatrix$/^(%s)$|^TestPostgresCutsTheDead$", strings.Join(lives, "|"))
+	switch which {
+	case "":
+		return nil
+	case "live":
+		return flag.Set("test.run", live)
+	case "virtual":
+		return flag.Set("test.skip", live)
+	}
+	return fmt.Errorf("ONCEQ_MATRIX=%s: want live or virtual", which)
 }
 
 // TestMatrix is the crash matrix: see the package's comment.
@@ -36,6 +59,9 @@ func TestMatrix(t *testing.T) {
 	// beat would come late beside them.
 	var real sync.WaitGroup
 	live := func(name string, open func(*testing.T) *backend) {
+		if !slices.Contains(lives, name) {
+			t.Fatalf("%s is not among the worlds whose time is real", name)
+		}
 		t.Run(name, func(t *testing.T) {
 			real.Add(1)
 			t.Cleanup(real.Done)

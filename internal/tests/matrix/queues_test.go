@@ -30,7 +30,7 @@ type end interface {
 	broker.Receiver
 	broker.Sender
 	broker.Depther
-	broker.RedrivePolicy
+	broker.Redriver
 }
 
 // inMemory is the memory driver's: one end for all.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -166,6 +167,8 @@ func (w *world) start(name string, faults ...onceqtest.Fault) *worker {
 		},
 		Lease: w.b.lease, CallTimeout: w.b.call, SettleTimeout: w.b.settle,
 		Control: onceq.ControlOptions{Every: w.b.steered},
+		// Ten thousand cells would tell of each fault. A cell that fails prints its calls.
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		w.Fatalf("worker %s: %v", name, err)

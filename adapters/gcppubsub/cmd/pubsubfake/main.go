@@ -10,16 +10,11 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
@@ -27,39 +22,23 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
+	"github.com/onceq/onceq/internal/fakecmd"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	switch err := run(ctx, os.Args[1:], os.Stdout); {
-	case errors.Is(err, flag.ErrHelp):
-		os.Exit(2)
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "pubsubfake:", err)
-		os.Exit(1)
-	}
-}
-
-// names is a flag that may be given many times.
-type names []string
-
-func (n *names) String() string     { return strings.Join(*n, ",") }
-func (n *names) Set(s string) error { *n = append(*n, s); return nil }
+func main() { fakecmd.Main("pubsubfake", run) }
 
 // settings are what the command line says.
 type settings struct {
 	options                pubsubfake.Options
 	addr, control, project string
-	topics, subscriptions  names
+	topics, subscriptions  fakecmd.Names
 	ordered, once          bool
 	ackDeadline            time.Duration
 }
 
 func read(args []string, out io.Writer) (*settings, error) {
 	var s settings
-	flags := flag.NewFlagSet("pubsubfake", flag.ContinueOnError)
-	flags.SetOutput(out)
+	flags := fakecmd.Flags("pubsubfake", out)
 	flags.StringVar(&s.addr, "addr", "127.0.0.1:8085", "the address to listen on; port 0 takes a free one")
 	flags.StringVar(&s.control, "control", "", "an address for faults and counts over HTTP; none by default")
 	flags.StringVar(&s.project, "project", "test", "the project of -topic and -subscription")
@@ -71,11 +50,8 @@ func read(args []string, out io.Writer) (*settings, error) {
 	flags.BoolVar(&s.options.StrandCancelled, "strand-cancelled", false, "let pulls whose caller went away take messages, as the service may")
 	flags.TextVar(&s.options.StaleAckIDs, "stale-ack-ids", pubsubfake.StaleRandom, "what old ack ids do without exactly-once delivery: random, work or ignored")
 	flags.Uint64Var(&s.options.Seed, "seed", 0, "plays again what is random; 0 draws a seed")
-	if err := flags.Parse(args); err != nil {
+	if err := fakecmd.Parse(flags, args, "a subscription is named with -subscription"); err != nil {
 		return nil, err
-	}
-	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q: a subscription is named with -subscription", flags.Arg(0))
 	}
 	return &s, nil
 }
@@ -104,12 +80,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			_ = l.Close()
 			return err
 		}
-		control = reachable(c.Addr().String())
+		control = fakecmd.Reachable(c.Addr().String())
 		h := &http.Server{Handler: srv.Control(), ReadHeaderTimeout: 10 * time.Second}
 		defer h.Close() //nolint:errcheck // nothing is lost
 		go func() { failed <- h.Serve(c) }()
 	}
-	if _, err := io.WriteString(out, directions(reachable(l.Addr().String()), control, srv.Seed(), set)); err != nil {
+	if _, err := io.WriteString(out, directions(fakecmd.Reachable(l.Addr().String()), control, srv.Seed(), set)); err != nil {
 		_ = l.Close()
 		return err
 	}
@@ -155,16 +131,6 @@ func (s *settings) create(ctx context.Context, srv *pubsubfake.Server) error {
 		}
 	}
 	return nil
-}
-
-// reachable is an address that this machine can call: who listens on all of them, as in a
-// container, listens on localhost too.
-func reachable(listening string) string {
-	host, port, err := net.SplitHostPort(listening)
-	if err == nil && net.ParseIP(host).IsUnspecified() {
-		return net.JoinHostPort("localhost", port)
-	}
-	return listening
 }
 
 // directions tell how to reach the server.

@@ -66,9 +66,9 @@ func (a *app) peekCommand() *cobra.Command {
 				return err
 			}
 			a.say("received %s of %s; each has one receive more; given back", out.Int(len(ms)), t.Name)
-			if p, ok := broker.As[broker.RedrivePolicy](t.Queue); ok && len(ms) > 0 {
-				if most, _, _, e := p.RedrivePolicy(ctx); e == nil && most > 0 {
-					a.say("%s counts receives, to %d", t.Name, most)
+			if p, ok := broker.As[broker.Redriver](t.Queue); ok && len(ms) > 0 {
+				if policy, e := p.Redrive(ctx); e == nil && policy.MaxReceives > 0 {
+					a.say("%s counts receives, to %d", t.Name, policy.MaxReceives)
 				}
 			}
 			return err

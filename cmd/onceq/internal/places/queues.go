@@ -49,17 +49,17 @@ func (p *Places) Queue(ctx context.Context, q settings.QueueURL) (broker.Broker,
 // Dead opens the dead-letter queue that the policy of q names, where it is on SQS. nil: there is
 // none, or nobody can tell.
 func (p *Places) Dead(ctx context.Context, q settings.QueueURL, b broker.Broker) (broker.Broker, error) {
-	policy, ok := broker.As[broker.RedrivePolicy](b)
+	redriver, ok := broker.As[broker.Redriver](b)
 	if !ok || q.Kind != settings.SQS {
 		return nil, nil
 	}
-	_, target, _, err := policy.RedrivePolicy(ctx)
-	if err != nil || target == "" {
+	policy, err := redriver.Redrive(ctx)
+	if err != nil || policy.Target == "" {
 		return nil, err
 	}
-	parts := strings.Split(target, ":")
+	parts := strings.Split(policy.Target, ":")
 	if len(parts) != 6 {
-		return nil, fmt.Errorf("the redrive policy names %q, which is no ARN of a queue", target)
+		return nil, fmt.Errorf("the redrive policy names %q, which is no ARN of a queue", policy.Target)
 	}
 	q.URL, q.Account, q.Name = "", parts[4], parts[5]
 	return p.Queue(ctx, q)

@@ -15,7 +15,6 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/dynamostore"
 	"github.com/onceq/onceq/dedupe/pgstore"
-	"github.com/onceq/onceq/ops"
 )
 
 // This file owns the stores: how each is opened without changing its table, and what one that bills
@@ -99,8 +98,8 @@ type dynamo struct {
 }
 
 var (
-	_ ops.Indexed = dynamo{}
-	_ ops.Sized   = dynamo{}
+	_ dedupe.Indexed = dynamo{}
+	_ dedupe.Sized   = dynamo{}
 )
 
 func (d dynamo) Unwrap() any { return d.Store }

@@ -1,0 +1,360 @@
+package rig
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/onceqtest"
+)
+
+// Store and Queue stand between a worker and its memory back ends. They count its calls, check what
+// each batch must be, and go wrong as a test says. The worker calls them from many goroutines: a
+// test changes a store through Set, and reads a queue through its methods, which hold the lock.
+
+const Scope = "test"
+
+var ErrBoom = errors.New("boom")
+
+func NewBroker(t *testing.T, o membroker.Options) *faulty.Broker {
+	t.Helper()
+	b, err := membroker.New(&o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &faulty.Broker{Broker: b}
+}
+
+func Key(k string) dedupe.Key { return dedupe.Key{Scope: Scope, Key: k} }
+
+func NewStore(t *testing.T) *Store {
+	t.Helper()
+	st, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Store{Store: st, T: t}
+}
+
+// Store is a memory store whose calls can be watched, and made to fail.
+type Store struct {
+	dedupe.Store
+	T                       *testing.T
+	Claims, Renews, Settles atomic.Int64 // calls
+
+	Mu           sync.Mutex
+	Fault        func(c onceqtest.Call) faulty.Faults
+	OnClaim      func(rs []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim
+	OnRenew      func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed
+	OnSettle     func(ss []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled
+	OnGet        func() error
+	ChangeLimits func(l dedupe.Limits) dedupe.Limits
+}
+
+func (s *Store) Set(change func(s *Store)) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	change(s)
+}
+
+// Fails makes every call of the ops answer err, until heals.
+func (s *Store) Fails(err error, ops ...onceqtest.Op) {
+	s.Set(func(s *Store) {
+		s.Fault = func(c onceqtest.Call) faulty.Faults {
+			if slices.Contains(ops, c.Op) {
+				return faulty.Fail(err)
+			}
+			return nil
+		}
+	})
+}
+
+func (s *Store) Heals() { s.Set(func(s *Store) { s.Fault = nil }) }
+
+// through is the store as the next call of op meets it.
+func (s *Store) through(op onceqtest.Op, count *atomic.Int64, entries int) dedupe.Store {
+	n := int(count.Add(1))
+	s.Mu.Lock()
+	ask := s.Fault
+	s.Mu.Unlock()
+	if ask == nil {
+		return hooked{s}
+	}
+	return ask(onceqtest.Call{Op: op, N: n, Entries: entries}).Store(hooked{s})
+}
+
+// hooked is the store without its faults, but with the changes of its answers.
+type hooked struct{ *Store }
+
+func (s hooked) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	cs, err := s.Store.Store.Claim(ctx, rs)
+	s.Mu.Lock()
+	change := s.OnClaim
+	s.Mu.Unlock()
+	if change != nil {
+		cs = change(rs, cs)
+	}
+	return cs, err
+}
+
+func (s hooked) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	as, err := s.Store.Store.Renew(ctx, rs)
+	s.Mu.Lock()
+	change := s.OnRenew
+	s.Mu.Unlock()
+	if change != nil {
+		as = change(rs, as)
+	}
+	return as, err
+}
+
+func (s hooked) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	as, err := s.Store.Store.Settle(ctx, ss)
+	s.Mu.Lock()
+	change := s.OnSettle
+	s.Mu.Unlock()
+	if change != nil {
+		as = change(ss, as)
+	}
+	return as, err
+}
+
+// ordered checks what a batch of claims must be, or two of them might wait for each other.
+func (s *Store) ordered(rs []dedupe.ClaimRequest) {
+	for i := 1; i < len(rs); i++ {
+		a, b := rs[i-1].Key, rs[i].Key
+		if a.Scope > b.Scope || a.Scope == b.Scope && a.Key >= b.Key {
+			s.T.Errorf("a batch of claims has %v before %v: it must be sorted, each key once", a, b)
+		}
+	}
+	s.bounded(len(rs))
+}
+
+func (s *Store) bounded(n int) {
+	if most := s.Limits().MaxBatch; n == 0 || n > most {
+		s.T.Errorf("a batch of %d entries, the limit is %d", n, most)
+	}
+}
+
+func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	s.ordered(rs)
+	return s.through(onceqtest.Claim, &s.Claims, len(rs)).Claim(ctx, rs)
+}
+
+// Renew is the op Renew here, also where it records a start.
+func (s *Store) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	s.bounded(len(rs))
+	return s.through(onceqtest.Renew, &s.Renews, len(rs)).Renew(ctx, rs)
+}
+
+func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	s.bounded(len(ss))
+	return s.through(onceqtest.Settle, &s.Settles, len(ss)).Settle(ctx, ss)
+}
+
+func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	s.bounded(len(ks))
+	s.Mu.Lock()
+	ask := s.OnGet
+	s.Mu.Unlock()
+	if ask != nil {
+		if err := ask(); err != nil {
+			return nil, err
+		}
+	}
+	return s.Store.Get(ctx, ks)
+}
+
+func (s *Store) Limits() dedupe.Limits {
+	l := s.Store.Limits()
+	if s.ChangeLimits != nil {
+		l = s.ChangeLimits(l)
+	}
+	return l
+}
+
+// Steal ends a claim as an operator would who forces the key free, and takes it.
+func (s *Store) Steal(t *testing.T, k string) {
+	t.Helper()
+	rs, err := s.Store.Get(t.Context(), []dedupe.Key{Key(k)})
+	if err != nil || rs[0] == nil {
+		t.Fatal("nothing to steal: ", err)
+	}
+	if _, err := s.Store.Forget(t.Context(), []dedupe.Forgotten{{Key: Key(k), Fence: rs[0].Fence, Force: true}}); err != nil {
+		t.Fatal(err)
+	}
+	s.Occupy(t, k, time.Hour, dedupe.Rerun)
+}
+
+// Occupy claims the key for somebody else.
+func (s *Store) Occupy(t *testing.T, k string, ttl time.Duration, p dedupe.Policy, message ...string) dedupe.ClaimRequest {
+	t.Helper()
+	q := dedupe.ClaimRequest{Key: Key(k), Token: dedupe.Token{1}, TTL: ttl, Policy: p, Owner: "another", MessageID: strings.Join(message, "")}
+	cs, err := s.Store.Claim(t.Context(), []dedupe.ClaimRequest{q})
+	if err != nil || cs[0].Outcome != dedupe.Won {
+		t.Fatalf("occupy %q: %+v, %v", k, cs, err)
+	}
+	return q
+}
+
+// EndClaim ends somebody else's claim.
+func (s *Store) EndClaim(t *testing.T, q dedupe.ClaimRequest, to dedupe.Settlement) {
+	t.Helper()
+	to.Key, to.Token = q.Key, q.Token
+	as, err := s.Store.Settle(t.Context(), []dedupe.Settlement{to})
+	if err != nil || as[0].Err != nil {
+		t.Fatalf("settle: %+v, %v", as, err)
+	}
+}
+
+// Queue is a memory queue whose deliveries are watched.
+type Queue struct {
+	*faulty.Broker
+
+	mu           sync.Mutex
+	receipts     map[broker.Receipt]string // to the body
+	receives     map[string]int            // by body
+	nacks        map[string][]time.Duration
+	acks         map[string]int
+	extends      map[string]int
+	unable       int
+	OnReceive    func(ms []*broker.Message) []*broker.Message
+	ChangeLimits func(l broker.Limits) broker.Limits
+}
+
+func NewQueue(t *testing.T, o membroker.Options) *Queue {
+	t.Helper()
+	return &Queue{
+		Broker: NewBroker(t, o), receipts: make(map[broker.Receipt]string), receives: make(map[string]int),
+		nacks: make(map[string][]time.Duration), acks: make(map[string]int), extends: make(map[string]int),
+	}
+}
+
+func (q *Queue) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
+	ms, err := q.Broker.Receive(ctx, o)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, m := range ms {
+		q.receipts[m.Receipt] = string(m.Body)
+		q.receives[string(m.Body)]++
+	}
+	if q.OnReceive != nil {
+		ms = q.OnReceive(ms)
+	}
+	return ms, err
+}
+
+func (q *Queue) Ack(ctx context.Context, rs []broker.Receipt) error {
+	q.mu.Lock()
+	for _, r := range rs {
+		q.acks[q.receipts[r]]++
+	}
+	q.mu.Unlock()
+	return q.Broker.Ack(ctx, rs)
+}
+
+func (q *Queue) Nack(ctx context.Context, hs []broker.Hold) error {
+	q.mu.Lock()
+	for _, h := range hs {
+		b := q.receipts[h.Receipt]
+		q.nacks[b] = append(q.nacks[b], h.For)
+	}
+	q.mu.Unlock()
+	return q.Broker.Nack(ctx, hs)
+}
+
+func (q *Queue) Extend(ctx context.Context, hs []broker.Hold) error {
+	q.mu.Lock()
+	for _, h := range hs {
+		q.extends[q.receipts[h.Receipt]]++
+	}
+	q.mu.Unlock()
+	err := q.Broker.Extend(ctx, hs)
+	if errors.Is(err, broker.ErrUnsupported) {
+		q.mu.Lock()
+		q.unable++
+		q.mu.Unlock()
+	}
+	return err
+}
+
+// Refused is how many extensions the broker could not do.
+func (q *Queue) Refused() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.unable
+}
+
+func (q *Queue) Limits() broker.Limits {
+	l := q.Broker.Limits()
+	if q.ChangeLimits != nil {
+		l = q.ChangeLimits(l)
+	}
+	return l
+}
+
+// Received is how often the message with this body was delivered.
+func (q *Queue) Received(body string) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.receives[body]
+}
+
+// Delays are those of the message's nacks.
+func (q *Queue) Delays(body string) []time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return append([]time.Duration(nil), q.nacks[body]...)
+}
+
+func (q *Queue) Acked(body string) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.acks[body]
+}
+
+func (q *Queue) Extended(body string) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.extends[body]
+}
+
+// Expire ends the message's present delivery, as a timeout would that nobody extended.
+func (q *Queue) Expire(t *testing.T, body string) {
+	t.Helper()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for r, b := range q.receipts {
+		if b == body {
+			_ = q.Broker.Nack(t.Context(), []broker.Hold{{Receipt: r}})
+		}
+	}
+}
+
+// Outages are the ways in which a store does not answer.
+var Outages = map[string]faulty.Faults{
+	"error": faulty.Fail(ErrBoom),
+	"hang":  faulty.Hang(),
+	"panic": faulty.Panic("store"),
+	"full":  faulty.Fail(dedupe.ErrFull),
+}
+
+// Bads are the first n calls of the op, each with the fault.
+func Bads(op onceqtest.Op, n int, f faulty.Faults) func(onceqtest.Call) faulty.Faults {
+	return func(c onceqtest.Call) faulty.Faults {
+		if c.Op == op && c.N <= n {
+			return f
+		}
+		return nil
+	}
+}

@@ -1,0 +1,58 @@
+package main
+
+// This file owns the lists: what make test plays without the race detector, and what begins first.
+
+// unwatched is what the race detector does not watch in any run. SQLite, translated from C, would
+// have each of its steps through a page watched, which takes four times as long and tells nothing
+// about us. The model and what reads our source have one goroutine, as have the parser and the type
+// checker under them.
+//
+// Nothing of the standard library's beside that, and no SDK: the linker keeps one copy of a generic
+// function for all packages, and takes it from an unwatched one, too (docs/decisions/0020).
+var unwatched = []string{"modernc.org/...", "go/...", module + "/internal/model", module + "/internal/arch"}
+
+const module = "github.com/onceq/onceq"
+
+// The reasons why make test plays a package without the race detector. make proof watches them all.
+const (
+	waits   = "its tests wait for a real server, which has its share of the processors"
+	starts  = "its tests are about processes that they start"
+	shows   = "it shows what is watched where that is tested"
+	oneRoad = "it has one goroutine"
+)
+
+// unraced are the packages that make test plays without the race detector, with the reason, by
+// their folders. A pattern that ends in /... takes what is below it. Their order is theirs in the
+// run: what takes longest begins first, so that none of it is left alone at the end.
+var unraced = []struct{ pattern, why string }{
+	{"dedupe/dynamostore", waits},
+	{"internal/tests/chaos", starts},
+	{"dedupe/pgstore", waits},
+	{"adapters/pgbroker", waits},
+	{"adapters/dynamooutbox", waits},
+	{"localstack/...", starts},
+	{"internal/tests/function", starts},
+	{"examples/...", shows},
+	{"cmd/...", shows},
+	{"internal/model", oneRoad},
+	{"internal/arch", oneRoad},
+	{"internal/api", oneRoad},
+	{"internal/release", starts},
+	{"internal/mutants", starts},
+}
+
+// first are the packages of the raced list that take longest, the longest first.
+var first = []string{
+	"adapters/awssqs",
+	"adapters/gocloudpubsub/...",
+	matrix,
+	"adapters/watermillonceq",
+	".",
+}
+
+// matrix is in both lists: its worlds that live in real time wait, and are played without the race
+// detector; the others compute, and are played with it.
+const matrix = "internal/tests/matrix"
+
+// halfEnv tells the matrix which of its worlds to play.
+const halfEnv = "ONCEQ_MATRIX"
