@@ -12,7 +12,7 @@ import (
 
 // This file owns jobs that are due later than their queue can keep them. Such a message would be
 // gone before its time, and nobody would know. So it is refused at its first receive. hosts.go and
-// admit.go ask, in the goroutine that has the run; Worker.look reads
+// intake.go ask, in the goroutine that has the run; Worker.look reads
 // what the queue can keep.
 
 // patience is what the queue does to a message that waits for its time. A batch does not know.

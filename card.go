@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/engine"
 )
 
@@ -146,14 +147,14 @@ type glance struct {
 type glancer interface{ glance() glance }
 
 // describe is the worker's card.
-func (s *steward) describe(g glance) *control.Card {
+func (s *steward) describe(g glance) *control.WorkerStatus {
 	now, o := time.Now(), &s.p.c.Control
 	if s.card.began.IsZero() {
 		s.card.began = now
 	}
 	js, more := s.f.Jobs(maxConcurrency)
 	s.card.head(js)
-	c := &control.Card{
+	c := &control.WorkerStatus{
 		Host: hostName(), PID: os.Getpid(), Version: version(), Scope: s.p.c.Scope, Types: s.p.typeNames(),
 		Started: s.card.began, At: now, Slots: g.slots, Busy: g.busy, Held: g.held, State: g.state,
 		Rules: s.seen.Load(), HeadWait: s.card.wait, Outcomes: make(map[string]uint64, len(g.ends)),
@@ -184,8 +185,8 @@ func (s *steward) describe(g glance) *control.Card {
 	return c
 }
 
-func cardJob(j *engine.Job, noKeys bool) control.CardJob {
-	c := control.CardJob{Key: j.Key.Key, At: j.Began, Attempt: j.Attempt, Fence: j.Fence, Overdue: j.Overdue}
+func cardJob(j *engine.Job, noKeys bool) control.RunningJob {
+	c := control.RunningJob{Key: j.Key.Key, At: j.Began, Attempt: j.Attempt, Fence: j.Fence, Overdue: j.Overdue}
 	if m := metaOf(j.Message); m != nil {
 		c.ID, c.Type = m.ID, m.Type
 	}
@@ -223,8 +224,8 @@ func seatText(s string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(s, ""))
-	for len(s) > control.MaxName {
-		s = strings.ToValidUTF8(s[:control.MaxName], "")
+	for len(s) > controlstore.MaxName {
+		s = strings.ToValidUTF8(s[:controlstore.MaxName], "")
 	}
 	return s
 }

@@ -2,6 +2,9 @@ package onceq
 
 import (
 	"cmp"
+	"context"
+	"fmt"
+	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"strings"
@@ -13,6 +16,7 @@ import (
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/values"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // This file owns ProcessorConfig: the defaults, the bounds, and what is refused. NewProcessor calls
@@ -67,7 +71,7 @@ type ProcessorConfig struct {
 	// knows that number can run the job again.
 	//
 	// The first key signs, all verify. Each is 32 random bytes or more. Give dlq.Options the same
-	// keys. Letters from before there were keys need dlq.ReplayOptions.Vouch.
+	// keys. Letters from before there were keys need dlq.ReplayOptions.TrustUnsigned.
 	LetterKeys dlq.Keys
 	// Key finds a message's idempotency key. An empty Scope in its answer means the default. A
 	// Scope that begins with a ':' is onceq's own, and makes the message a dead letter of class
@@ -218,3 +222,217 @@ func defaultBackoff(attempt int, _ error) time.Duration {
 }
 
 func (c *ProcessorConfig) scopes() scopes { return scopes{c.Scope, cmp.Or(c.Defaults.Scope, c.Scope)} }
+
+// Bounds and defaults of [ControlOptions].
+const (
+	DefaultControlEvery = 10 * time.Second
+	minControlEvery     = 2 * time.Second
+	maxControlEvery     = time.Minute
+	DefaultControlJobs  = 8
+	maxControlJobs      = 100
+)
+
+// ControlOptions say how a Processor obeys operators and shows itself to them, through its Store:
+// see package control. The zero value is on where the store is durable, because a control that had
+// to be configured before the emergency is not there in it. Each Worker then costs the store one
+// small write and one small read each Every, and looks at the others' seats at the start, two
+// minutes later, and each hour.
+type ControlOptions struct {
+	// Every is how often a Worker reads the rules and writes its card. 0 = 10 s, where the store is
+	// durable, else never; 2 s to 1 min, with any store; < 0 = no seat, no rules. Batches and Do
+	// read the rules before a call, where that was as long ago.
+	Every time.Duration
+	// Jobs is how many running jobs, the oldest first, the card names. Default 8; at most 100; < 0
+	// = none. With 8 a card is one write unit of DynamoDB.
+	Jobs int
+	// NoKeys leaves the jobs' keys out of the card, where keys are personal data. Their ids stay.
+	NoKeys bool
+	// Required keeps jobs from starting as long as the rules were never read, however long the
+	// store refuses that. Default: a Worker waits while the store does not answer at all. Where the
+	// store answers other calls and refuses this one for 30 s, the Worker starts without rules, and
+	// says so.
+	Required bool
+	// Strict has Run refuse to start, with [ErrUnlike], while another live worker of the queue has
+	// another Scope, Retention or Defaults.Interrupted, because a deploy with the wrong Scope does
+	// each job twice. A deploy that changes one of these on purpose then has to stop the old
+	// workers first; one that died counts as live until its seat's lease is over, 30 s by default.
+	// Default: the worker starts, and logs an ERROR. It looks at the start, two minutes later, and
+	// each hour.
+	Strict bool
+
+	asked bool // they were not switched off
+}
+
+// unsteered is a store whose calls a test counts: nothing is read or written beside its jobs,
+// unless ControlOptions.Every says so.
+type unsteered interface{ Unsteered() }
+
+// controlOn fills in the defaults for a store.
+func controlOn(s dedupe.Store, o ControlOptions) ControlOptions {
+	o.asked = o.Every >= 0
+	if o.Every == 0 {
+		o.Every = -1
+		if _, quiet := broker.As[unsteered](s); s.Limits().Durable && !quiet {
+			o.Every = DefaultControlEvery
+		}
+	}
+	if isNoStore(s) {
+		o.Every = -1
+	}
+	o.Jobs = max(0, cmp.Or(o.Jobs, DefaultControlJobs))
+	return o
+}
+
+// check refuses what cannot be, in options as they were given.
+func (o *ControlOptions) check() error {
+	switch {
+	case o.Every > 0 && o.Every < minControlEvery:
+		return badConfig("ProcessorConfig.Control.Every", "%s", durations.Below(o.Every, minControlEvery))
+	case o.Every > maxControlEvery:
+		return badConfig("ProcessorConfig.Control.Every", "%v is above %v", o.Every, maxControlEvery)
+	case o.Jobs > maxControlJobs:
+		return badConfig("ProcessorConfig.Control.Jobs", "%d is above %d", o.Jobs, maxControlJobs)
+	case o.Strict && o.Every < 0:
+		return badConfig("ProcessorConfig.Control.Strict", "is set, and Every says that the worker has no seat")
+	case o.Required && o.Every < 0:
+		return badConfig("ProcessorConfig.Control.Required", "is set, and Every says that no rules are read")
+	}
+	return nil
+}
+
+// isOn reports whether rules are read.
+func (o *ControlOptions) isOn() bool { return o.Every > 0 }
+
+// NoStore runs jobs without dedupe: at least once. Every claim wins, with fence 0. The broker
+// counts the attempts. EffectKey works. What needs a record fails: Do, Result, CompleteTx.
+var NoStore dedupe.Store = noStore{}
+
+type noStore struct{}
+
+// isNoStore also finds a NoStore that is decorated, and one that a test has wrapped so that its
+// faults befall the calls: that wrapper has no Unwrap, and says Storeless.
+func isNoStore(s dedupe.Store) bool {
+	n, ok := values.As[interface{ Storeless() bool }](s)
+	return ok && n.Storeless()
+}
+
+func (noStore) Claim(_ context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	cs := make([]dedupe.Claim, len(rs))
+	for i, r := range rs {
+		cs[i] = dedupe.Claim{Outcome: dedupe.Won, Lease: dedupe.Lease{Key: r.Key, Token: r.Token}}
+	}
+	return cs, nil
+}
+
+func (noStore) Renew(_ context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
+	return make([]dedupe.Renewed, len(rs)), nil
+}
+
+func (noStore) Settle(_ context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	as := make([]dedupe.Settled, len(ss))
+	for i, s := range ss {
+		as[i].Status = s.To
+	}
+	return as, nil
+}
+
+func (noStore) Get(_ context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	return nil, ErrNoStore
+}
+
+func (noStore) List(context.Context, dedupe.Query) iter.Seq2[*dedupe.Record, error] {
+	return func(yield func(*dedupe.Record, error) bool) { yield(nil, ErrNoStore) }
+}
+
+func (noStore) Forget(_ context.Context, fs []dedupe.Forgotten) ([]error, error) {
+	return nil, ErrNoStore
+}
+
+// Storeless tells who knows NoStore by more than its value: see [isNoStore].
+func (noStore) Storeless() bool { return true }
+
+func (noStore) Limits() dedupe.Limits {
+	return dedupe.Limits{MaxBatch: engine.MaxStoreBatch, Durable: true}
+}
+
+// KeepInQueue takes the place of a DeadLetter, and leaves dead letters to the queue's own redrive.
+// A job that would become one is released and logged, and its message given back: for an hour, or
+// for the broker's longest delay where that is shorter. It is never acked, so the redrive takes it
+// in the end. The queue must keep messages for longer than an hour for each receive, or the message
+// is gone before.
+//
+// Until then the handler starts each time that the message comes, once an hour, also when
+// MaxAttempts are used up or the error is permanent: the cause may be mended. So does a message
+// that an operator redrives from the queue's own dead-letter queue, whatever the job's record says
+// of its attempts. A job whose last attempt died, as by a process that was killed, waits for an
+// hour first. A parked job does not start: its key is to be resolved.
+var KeepInQueue broker.Sender = keepInQueue{}
+
+type keepInQueue struct{}
+
+func (keepInQueue) Send(context.Context, []broker.Outgoing) ([]string, error) {
+	return nil, broker.ErrUnsupported
+}
+func (keepInQueue) Limits() broker.Limits { return broker.Limits{SendBatch: 1} }
+
+// warnings is the log of a Processor without a Logger: what a person should look at, and no jobs
+// that went well.
+type warnings struct{ slog.Handler }
+
+func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
+	return l >= slog.LevelWarn && w.Handler.Enabled(ctx, l)
+}
+
+func (w warnings) WithAttrs(as []slog.Attr) slog.Handler { return warnings{w.Handler.WithAttrs(as)} }
+
+func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }
+
+// guarded is the handler of the user's Logger. Goroutines of ours call it, so that a panic of its
+// would end the process, and with it all jobs that run. It loses the line instead, and tells of it
+// in a line without what may have been to blame.
+type guarded struct{ slog.Handler }
+
+func (g guarded) Enabled(ctx context.Context, l slog.Level) (on bool) {
+	defer func() { _ = recover() }()
+	return g.Handler.Enabled(ctx, l)
+}
+
+func (g guarded) Handle(ctx context.Context, r slog.Record) (err error) {
+	defer func() {
+		v := recover()
+		if v == nil {
+			return
+		}
+		defer func() { _ = recover() }() // then nothing can be told
+		line := slog.NewRecord(time.Now(), slog.LevelError, "onceq: the Logger panicked", 0)
+		line.AddAttrs(slog.String("line", verdict.Clip(r.Message, verdict.MaxText)), slog.String("panic", panicText(v)))
+		err = g.Handler.Handle(ctx, line)
+	}()
+	return g.Handler.Handle(ctx, r)
+}
+
+func (g guarded) WithAttrs(as []slog.Attr) (h slog.Handler) {
+	defer func() {
+		if recover() != nil {
+			h = g
+		}
+	}()
+	return guarded{g.Handler.WithAttrs(as)}
+}
+
+func (g guarded) WithGroup(name string) (h slog.Handler) {
+	defer func() {
+		if recover() != nil {
+			h = g
+		}
+	}()
+	return guarded{g.Handler.WithGroup(name)}
+}
+
+// panicText is what v says of itself, which may panic as well.
+func panicText(v any) string {
+	if err, ok := v.(error); ok {
+		return verdict.Text(err)
+	}
+	return verdict.Clip(fmt.Sprint(v), verdict.MaxText)
+}

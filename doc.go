@@ -13,17 +13,6 @@
 //   - A job that cannot be done becomes a dead letter. It says why, and carries the permission to
 //     try exactly that failure once more.
 //
-// # Three entry points
-//
-// A [Processor] knows what is done with jobs: their handlers, their store, their limits. Jobs come
-// to it in three ways. One Processor can serve all three at once.
-//
-//   - [Processor.Worker] is for a process that stays: it receives from a queue, and acks. See
-//     [Worker].
-//   - [Processor.Batches] is for deliveries that somebody else has received, as the caller of a
-//     serverless function does. It answers each with what is to be done with it. See [Batches].
-//   - [Do] is for work that no queue brings: an HTTP request, a webhook, a cron job.
-//
 // # A first program
 //
 // This is the outline; queue, dead, store and b come from elsewhere. The example below is a whole
@@ -61,6 +50,17 @@
 //		}
 //		return worker.Run(ctx)
 //	}
+//
+// # Three entry points
+//
+// A [Processor] knows what is done with jobs: their handlers, their store, their limits. Jobs come
+// to it in three ways. One Processor can serve all three at once.
+//
+//   - [Processor.Worker] is for a process that stays: it receives from a queue, and acks. See
+//     [Worker].
+//   - [Processor.Batches] is for deliveries that somebody else has received, as the caller of a
+//     serverless function does. It answers each with what is to be done with it. See [Batches].
+//   - [Do] is for work that no queue brings: an HTTP request, a webhook, a cron job.
 //
 // # The promise
 //

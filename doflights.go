@@ -36,9 +36,9 @@ type flight struct {
 	answer      answer
 }
 
-// join gives the call the flight of its key, or makes it the first, which leads. A call that cannot
-// share gets none, and asks the store by itself. It cannot share where it has a fingerprint that is
-// not the first call's, or where the run has lost its claim.
+// join returns the flight of the call's key. If there is none, it starts one and this call leads.
+// A call that cannot share gets none, and asks the store by itself. It cannot share if its
+// fingerprint is not the first call's, or if the run has lost its claim.
 func (fs *flights) join(k dedupe.Key, fingerprint []byte) (fl *flight, leads bool) {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()

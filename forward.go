@@ -13,7 +13,7 @@ import (
 )
 
 // This file owns Forward: what it sends, and what becomes of what its destination refuses. What it
-// refuses of a configuration stands in config.go and processor.go, what it admits in admit.go. The
+// refuses of a configuration stands in config.go and processor.go, what it admits in intake.go. The
 // Batched below it calls sendOn, from the goroutine of a slot or of a timer. Nothing here changes
 // after Forward, so there is no lock.
 

@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/retry"
 )
@@ -122,14 +123,14 @@ func (w *watchman) stopQueue(ctx context.Context, why error) error {
 		Do: control.Pause, Queue: w.queue, By: "onceq",
 		Reason: wentBackReason + " (" + strings.TrimPrefix(why.Error(), "onceq: ") + "): reconcile, see docs/restore.md, then resume",
 	}
-	_, err := control.Change(ctx, w.rules, func(rs *control.Rules) error {
+	_, err := controlstore.Change(ctx, w.rules, func(rs *controlstore.Rules) error {
 		now := time.Now()
 		if slices.ContainsFunc(rs.Rules, func(r control.Rule) bool {
 			return r.Do == control.Pause && r.Queue == rule.Queue && r.OfQueue() && now.Before(r.Until) && strings.HasPrefix(r.Reason, wentBackReason)
 		}) {
 			return errStopped
 		}
-		rule.Until = now.Add(control.MaxUntil - time.Minute)
+		rule.Until = now.Add(controlstore.MaxUntil - time.Minute)
 		rs.Rules = append(rs.Rules, rule)
 		return nil
 	})

@@ -13,6 +13,8 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/backoff"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/retry"
 )
@@ -30,11 +32,11 @@ type rulebook struct {
 	log   *slog.Logger
 	out   engine.Outage
 
-	held atomic.Pointer[control.Rules] // those that pause a scope or a type; nil = there are none
-	turn chan struct{}                 // who may read for a batch, or a call of Do
+	held atomic.Pointer[controlstore.Rules] // those that pause a scope or a type; nil = there are none
+	turn chan struct{}                      // who may read for a batch, or a call of Do
 
 	mu    sync.Mutex
-	rules control.Rules
+	rules controlstore.Rules
 	asked time.Time // when the read of rules began
 	came  time.Time // when it was answered
 	tried time.Time // when the last read began that somebody has waited for to its end
@@ -52,7 +54,7 @@ func newRulebook(c *ProcessorConfig) *rulebook {
 func (b *rulebook) fetch(ctx context.Context) error {
 	sent := time.Now()
 	cameBack := b.watches(ctx)
-	rs, err := control.Read(ctx, b.store)
+	rs, err := controlstore.Read(ctx, b.store)
 	cameBack()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -103,7 +105,7 @@ func (b *rulebook) watches(ctx context.Context) (cameBack func()) {
 }
 
 // heldBy are the rules that pause a scope or a type; nil = none does.
-func heldBy(all *control.Rules, now time.Time) *control.Rules {
+func heldBy(all *controlstore.Rules, now time.Time) *controlstore.Rules {
 	var some []control.Rule
 	for _, r := range all.Rules {
 		if r.Do == control.Pause && !r.OfQueue() && now.Before(r.Until) {
@@ -113,7 +115,7 @@ func heldBy(all *control.Rules, now time.Time) *control.Rules {
 	if some == nil {
 		return nil
 	}
-	return &control.Rules{Version: all.Version, Rules: some}
+	return &controlstore.Rules{Version: all.Version, Rules: some}
 }
 
 // failing is why the rules cannot be read, although they were read before; "" = they can. One read
@@ -129,7 +131,7 @@ func (b *rulebook) failing() string {
 
 // inForce are the rules in force. known is false where they were never read, and err is why the
 // last read failed.
-func (b *rulebook) inForce() (rs control.Rules, known bool, err error) {
+func (b *rulebook) inForce() (rs controlstore.Rules, known bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.rules, b.known, b.err
@@ -232,7 +234,7 @@ func (b *rulebook) pausedJob(queue, scope, typ string) (control.Verdict, bool) {
 // backFor is how long a message is given back that a rule holds: 1 min, doubled with each receive,
 // at most 15 min and what is left of the rule, and an eighth more or less.
 func backFor(v *control.Verdict, receives int) time.Duration {
-	d := max(time.Second, control.BackFor(time.Until(v.Until), receives))
+	d := max(time.Second, backoff.For(time.Until(v.Until), receives))
 	return d - d/8 + mrand.N(d/4+1)
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/retry"
 )
@@ -52,7 +53,7 @@ type steward struct {
 	f     *flow
 	book  *rulebook
 	every time.Duration
-	seat  *control.Seat
+	seat  *controlstore.Seat
 	out   engine.Outage // of the seat
 	fails int           // beats in a row; the keeper's of the seat
 
@@ -82,8 +83,8 @@ func newSteward(w steered, p *intake, f *flow) *steward {
 		w: w, p: p, f: f, book: p.book, every: o.Every, news: make(chan struct{}, 1), show: make(chan struct{}, 1), left: make(chan struct{}),
 	}
 	// A name that is too long for a seat is shortened: nobody may be unable to start for it.
-	seat, err := control.NewSeat(p.book.store, control.SeatOptions{
-		Queue: seatText(p.queueName), Owner: seatText(p.c.Owner), TTL: max(control.DefaultTTL, 3*o.Every),
+	seat, err := controlstore.NewSeat(p.book.store, controlstore.SeatOptions{
+		Queue: seatText(p.queueName), Owner: seatText(p.c.Owner), TTL: max(controlstore.DefaultTTL, 3*o.Every),
 	})
 	if err != nil {
 		p.log.LogAttrs(f.Terms.Base, slog.LevelWarn, "onceq: the worker cannot be shown to operators", slog.Any("error", err))
@@ -180,7 +181,7 @@ func isSlow(err error) bool {
 // answersOthers reports whether the store answers another call than a read. That one changes
 // nothing, because nobody has such a claim.
 func (s *steward) answersOthers(ctx context.Context) bool {
-	n := dedupe.Renewal{Key: dedupe.Key{Scope: control.ScopeWorker, Key: "nobody/0"}, TTL: time.Second}
+	n := dedupe.Renewal{Key: dedupe.Key{Scope: controlstore.ScopeWorker, Key: "nobody/0"}, TTL: time.Second}
 	_, _ = rand.Read(n.Token[:])
 	defer s.book.watches(ctx)()
 	as, err := s.book.store.Renew(ctx, []dedupe.Renewal{n})
@@ -365,7 +366,7 @@ func (s *steward) sits(ctx context.Context) {
 // beat writes the card. Nobody waits for it, and no job depends on it.
 func (s *steward) beat(ctx context.Context) {
 	err := s.seat.Beat(ctx, s.describe(s.w.glance()))
-	if errors.Is(err, control.ErrSeatLost) {
+	if errors.Is(err, controlstore.ErrSeatLost) {
 		s.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the worker's seat was taken; it takes another", slog.Any("error", err))
 		s.p.tellEvent(s.f.Terms.Base, WorkerEvent{Kind: EventSeatLost, Err: err})
 		err = s.seat.Beat(ctx, s.describe(s.w.glance()))
@@ -408,4 +409,110 @@ func (s *steward) words() (rules uint64, seat string, reasons []string) {
 		reasons = append(reasons, "nothing is received before operators' rules are read: "+s.waits)
 	}
 	return s.seen.Load(), seat, reasons
+}
+
+// This part owns how a Worker looks at the others of its queue. Workers that differ in their Scope
+// do each job once for each scope, and no message or record shows it. Run asks strictly before the
+// first receive; later the goroutine that keeps the seat calls looksAround. Nothing is locked.
+
+const (
+	// soonAgain is when a worker looks for the second time: workers that start together have no
+	// seats yet at the first.
+	soonAgain = 2 * time.Minute
+	// lookAround is how often it looks after that. A look reads 128 numbers and 64 more for each 64
+	// workers.
+	lookAround = time.Hour
+)
+
+// ErrUnlike is wrapped by the error of a [Worker.Run] that ControlOptions.Strict has refused.
+var ErrUnlike = errors.New("onceq: another worker of the queue has other settings")
+
+// unlike says in what the settings of another worker differ from the card of this one; empty = in
+// nothing. A card of an earlier version does not say all.
+func unlike(own, other *control.WorkerStatus) string {
+	switch {
+	case other == nil:
+	case own.Scope != other.Scope:
+		return fmt.Sprintf("Scope %q, and this one %q: each job may be done by both", other.Scope, own.Scope)
+	case other.Retention == 0:
+	case own.Retention.Truncate(time.Second) != other.Retention:
+		return fmt.Sprintf("Retention %v, and this one %v", other.Retention, own.Retention)
+	case own.Interrupted != other.Interrupted:
+		return fmt.Sprintf("Defaults.Interrupted %q, and this one %q", other.Interrupted, own.Interrupted)
+	}
+	return ""
+}
+
+// unlikes are the live workers of the queue that differ, and in what.
+func (s *steward) unlikes(ctx context.Context) (map[string]string, error) {
+	call := engine.CallContext(ctx, s.p.c.CallTimeout)
+	defer call.Close()
+	seats, err := controlstore.Seats(call, s.p.book.store, seatText(s.p.queueName))
+	if err != nil {
+		return nil, err
+	}
+	own := &control.WorkerStatus{Scope: s.p.c.Scope, Retention: s.p.c.Retention, Interrupted: s.p.c.Defaults.Interrupted.String()}
+	owner, now := seatText(s.p.c.Owner), time.Now()
+	found := make(map[string]string)
+	for i := range seats {
+		t := &seats[i]
+		if t.Owner == owner || !t.Live(now) { // what it was itself before is over
+			continue
+		}
+		if text := unlike(own, t.Status); text != "" {
+			found[t.Owner] = text
+		}
+	}
+	return found, nil
+}
+
+// strictly is the error of a Run that is not to start, because another worker differs. It reads the
+// seats until they are read or ctx ends.
+func (s *steward) strictly(ctx context.Context) error {
+	if s == nil || !s.p.c.Control.Strict {
+		return nil
+	}
+	for n := 1; ctx.Err() == nil; n++ {
+		found, err := s.unlikes(ctx)
+		if err == nil {
+			s.waitsFor("")
+			for owner, text := range found {
+				return fmt.Errorf("%w: %s has %s (ProcessorConfig.Control.Strict)", ErrUnlike, owner, text)
+			}
+			return nil
+		}
+		s.waitsFor("the seats of the other workers: " + err.Error())
+		retry.Rest(ctx, retry.Pause(n))
+	}
+	s.waitsFor("")
+	return nil
+}
+
+// A lookout is what a worker knows of the others. Only the goroutine that keeps the seat has it.
+type lookout struct {
+	next time.Time
+	told map[string]string
+}
+
+// looksAround compares this worker with the others, where it is time for that, and tells of each
+// difference once.
+func (s *steward) looksAround(ctx context.Context) {
+	l, now := &s.around, time.Now()
+	if now.Before(l.next) || ctx.Err() != nil {
+		return
+	}
+	first := l.told == nil
+	found, err := s.unlikes(ctx)
+	if err != nil {
+		return // with the next card
+	}
+	if l.next = now.Add(lookAround); first {
+		l.next = now.Add(soonAgain)
+	}
+	for owner, text := range found {
+		if l.told[owner] != text {
+			s.p.log.LogAttrs(ctx, slog.LevelError, "onceq: another live worker of the queue has "+text, slog.String("worker", owner), slog.String("queue", s.p.queueName))
+		}
+	}
+	l.told = found
 }

@@ -3,6 +3,7 @@ package onceq
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/values"
 )
 
@@ -450,4 +452,128 @@ func (w *Worker) tellWaits(ctx context.Context) {
 	}
 	w.p.log.LogAttrs(ctx, level, "onceq: the queue cannot keep a job that is due later than this; such a job becomes a dead letter, class \"too-early\"",
 		slog.String("latest", ahead.Days(most)), slog.Duration("longest_delay", most))
+}
+
+// teller logs, and tells the Observer, what a Worker does: that it starts, pauses, goes on, and
+// drains. No lock is held.
+type teller struct {
+	in *intake
+	c  *WorkerConfig
+}
+
+func (t teller) starts(f *flow, paused engine.Pauses) {
+	ctx := f.Terms.Base
+	t.in.log.LogAttrs(ctx, slog.LevelInfo, "onceq: the worker starts", slog.String("scope", t.in.c.Scope), slog.Int("concurrency", t.c.Concurrency),
+		slog.Int("pollers", t.c.Pollers), slog.Duration("visibility", t.c.Visibility), slog.Bool("paused", paused != 0))
+	t.in.tellEvent(ctx, WorkerEvent{Kind: EventStarted})
+	for _, reason := range reasons(paused) {
+		t.in.tellEvent(ctx, WorkerEvent{Kind: EventPaused, Reason: reason})
+	}
+}
+
+func (t teller) halts(f *flow, why engine.Pauses) {
+	t.in.log.LogAttrs(f.Terms.Base, slog.LevelInfo, "onceq: paused; nothing is received, and what runs goes on", slog.Int("running", f.Running()), slog.Any("for", reasons(why)))
+	for _, reason := range reasons(why) {
+		t.in.tellEvent(f.Terms.Base, WorkerEvent{Kind: EventPaused, Reason: reason})
+	}
+}
+
+// resumes tells that the pause for the reasons is over, and what still holds.
+func (t teller) resumes(f *flow, why, left engine.Pauses, since time.Time) {
+	if left != 0 {
+		t.in.log.LogAttrs(f.Terms.Base, slog.LevelInfo, "onceq: a pause is over, and another one holds", slog.Any("over", reasons(why)), slog.Any("for", reasons(left)))
+	} else {
+		t.in.log.LogAttrs(f.Terms.Base, slog.LevelInfo, "onceq: resumed", slog.Int("running", f.Running()))
+	}
+	for _, reason := range reasons(why) {
+		t.in.tellEvent(f.Terms.Base, WorkerEvent{Kind: EventResumed, Reason: reason, Since: since})
+	}
+}
+
+// drains logs that a drain begins. The caller calls ended when it is over, which logs how it
+// went.
+func (t teller) drains(f *flow, err *error) (ended func()) {
+	ctx := f.Terms.Base
+	t.in.log.LogAttrs(ctx, slog.LevelInfo, "onceq: draining; nothing is received, and what runs has until drain_timeout",
+		slog.Int("running", f.Running()), slog.Duration("drain_timeout", t.c.DrainTimeout))
+	t.in.tellEvent(ctx, WorkerEvent{Kind: EventDraining})
+	began := time.Now()
+	return func() {
+		took := slog.Duration("took", time.Since(began).Round(time.Millisecond))
+		if *err != nil {
+			t.in.log.LogAttrs(ctx, slog.LevelError, "onceq: the drain has ended, and jobs had not", took, slog.Any("error", *err))
+		} else {
+			t.in.log.LogAttrs(ctx, slog.LevelInfo, "onceq: drained", took)
+		}
+		t.in.tellEvent(ctx, WorkerEvent{Kind: EventDrained, Err: *err, Since: began})
+	}
+}
+
+// ack removes finished messages from the queue. Here alone are messages of a Worker acked. An ack
+// proves nothing, and need not succeed, because a message that comes again finds its key done.
+func (w *Worker) ack(rs []*run) {
+	w.flush(rs, func(ctx context.Context, rs []*run) error {
+		receipts := make([]broker.Receipt, len(rs))
+		for i, r := range rs {
+			receipts[i] = r.Receipt()
+		}
+		return w.queue.Ack(ctx, receipts)
+	}, w.acks.Add)
+}
+
+// nack gives messages back.
+func (w *Worker) nack(rs []*run) {
+	w.flush(rs, func(ctx context.Context, rs []*run) error {
+		holds, now := make([]broker.Hold, len(rs)), time.Now()
+		for i, r := range rs {
+			holds[i] = broker.Hold{Receipt: r.Receipt(), For: max(0, min(r.Verdict.Delay, w.l.MaxNack, w.p.e.TotalLeft(r, now)))}
+		}
+		return w.queue.Nack(ctx, holds)
+	}, w.nacks.Add)
+}
+
+// flush sends a batch when no beat of its messages is in flight any more, because a beat that came
+// after a nack would undo it. What fails for now is held, and sent again. What fails for good is
+// left to its timeout.
+func (w *Worker) flush(rs []*run, send func(context.Context, []*run) error, again func(...*run)) {
+	ctx := engine.CallContext(context.Background(), w.p.c.CallTimeout)
+	if err := w.p.e.Quiesce(ctx, rs); err != nil {
+		ctx.Close()
+		ctx = engine.CallContext(context.Background(), w.p.c.CallTimeout)
+	}
+	_, err := engine.Guard(func() (struct{}, error) { return struct{}{}, send(ctx, rs) })
+	ctx.Close()
+	if err == nil {
+		for len(rs) > 0 { // by flow, because runs of an earlier, abandoned Run may be among them
+			n := 1
+			for n < len(rs) && rs[n].Flow() == rs[0].Flow() {
+				n++
+			}
+			rs[0].Flow().Gone(rs[:n]...)
+			rs = rs[n:]
+		}
+		return
+	}
+	for i, r := range rs {
+		e := broker.ErrAt(err, i)
+		if e != nil && w.retries(r, e) {
+			time.AfterFunc(retry.Pause(r.Tries()), func() { again(r) })
+			continue
+		}
+		r.Flow().Gone(r)
+	}
+}
+
+// retries reports whether a failed ack or nack is worth another try, and holds the message for it.
+func (w *Worker) retries(r *run, err error) bool {
+	if errors.Is(err, broker.ErrReceiptExpired) || errors.Is(err, broker.ErrClosed) || errors.Is(err, broker.ErrNotFound) {
+		return false
+	}
+	if errors.Is(err, broker.ErrUnsupported) || !r.Repeats(w.p.c.SettleTimeout) {
+		w.p.log.LogAttrs(r.Flow().Terms.Base, slog.LevelWarn, fmt.Sprintf("onceq: %v failed; the message will be delivered again", Action(r.Action)),
+			slog.String("job", r.Name()), slog.Any("error", err))
+		return false
+	}
+	w.p.e.HoldAgain(r)
+	return true
 }

@@ -63,8 +63,9 @@ type WorkerConfig struct {
 	// Concurrency, 1 to 16. At most 64.
 	//
 	// Where the broker bills requests, Pollers is a maximum. The worker starts with one. It adds
-	// one after a receive that brings five messages or more (with a PollPause, when that has gone
-	// on for as long), and removes one after a receive that brings fewer than two.
+	// one after a receive that brings five messages or more. With a PollPause, it does so only
+	// after receives of five or more for a whole PollPause. It removes one after a receive that
+	// brings fewer than two.
 	//
 	// With two or more, a receive that takes 2 s longer than the broker's longest wait is replaced
 	// by another one. As many acks are in flight at once as there are Pollers, and at least four.

@@ -2,21 +2,21 @@ package broker
 
 import "github.com/onceq/onceq/internal/values"
 
-// As finds a power of a broker, a sender or a store, such as [Depther], [Redriver] or
-// [Describer]: in v itself, or in what v wraps. It is false where neither has it, and where v is
-// nil.
+// As finds an optional interface of a broker, a sender or a store, such as [Depther],
+// [Redriver] or [Describer]: in v itself, or in what v wraps. It is false where neither has
+// it, and where v is nil.
 //
 // What wraps another one says so by a method
 //
 //	Unwrap() any
 //
 // and As follows it, eight levels deep at most. So a decorator that counts calls needs none of the
-// powers of what it decorates. It hides a power by having the method itself, and answering
+// optional interfaces of what it decorates. It hides one by having the method itself, and answering
 // [ErrUnsupported].
 func As[T any](v any) (T, bool) { return values.As[T](v) }
 
-// Describer is a power that drivers have: saying what queue they drive, for people, rules and
-// metrics.
+// Describer is an optional interface of drivers: it says what queue they drive, for people, rules
+// and metrics.
 type Describer interface {
 	// Describe does no I/O, and its answer never changes. Of a nil driver it is the zero value.
 	Describe() Description

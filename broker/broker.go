@@ -78,7 +78,7 @@ type Limits struct {
 	Durable bool
 }
 
-// Depther is a power that some brokers have: telling how many messages there are.
+// Depther is an optional interface of brokers: it tells how many messages there are.
 type Depther interface {
 	Depth(ctx context.Context) (Depth, error)
 }
@@ -92,7 +92,7 @@ type Depth struct {
 	Oldest time.Time
 }
 
-// Peeker is a power that some brokers have: showing messages without receiving them.
+// Peeker is an optional interface of brokers: it shows messages without receiving them.
 type Peeker interface {
 	// Peek gives up to n messages, those first that would be received first, and behind them those
 	// that are in flight or delayed: their Deadline is when they are visible. They have no Receipt.

@@ -1,5 +1,11 @@
 // Package broker is the contract between onceq and a queue: a small [Receiver], a
-// small [Sender], and the words both use.
+// small [Sender], and the words both use. A driver's New makes one, and users hand it on:
+//
+//	orders, err := awssqs.New(client, url, nil) // a Broker: Receiver and Sender
+//	err = onceq.SendOne(ctx, orders, &broker.Outgoing{Body: body, Meta: &broker.Meta{Key: "A-1"}})
+//	worker, err := processor.Worker(orders, onceq.WorkerConfig{DeadLetter: dead})
+//
+// The rest of this page is for who writes a driver.
 //
 // A driver is thin on purpose. It does not retry, buffer, prefetch or start goroutines
 // of its own; the portable code above it does that once, for all drivers. What differs

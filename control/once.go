@@ -7,25 +7,32 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/storecall"
 )
 
-// onceTTL is for how long the claim of a [Once] holds without a beat, and onceBeat the pause
+// This file owns what one of many processes does: once (RunOnce), or alone (WithLock). Any program
+// may call them. The lock is the claim of a record, which a goroutine of the call renews.
+
+// scopeOnce has what one of many processes does, under names of its callers' choice.
+const scopeOnce = ":once"
+
+// onceTTL is for how long the claim of a [RunOnce] holds without a beat, and onceBeat the pause
 // between beats. A call of the store may take half of that.
 const (
 	onceTTL  = 30 * time.Second
 	onceBeat = onceTTL / 3
-	// onceKept is for how long the record of an [Alone] is kept that nobody holds.
+	// onceKept is for how long the record of an [WithLock] is kept that nobody holds.
 	onceKept = time.Hour
 )
 
-// Once runs f in one of all processes that call it with the same name, and reports whether it was
-// this one. While f runs, its claim is renewed; a claim that is lost ends f's context. If f fails
-// or its process dies, another call may run it. A name that is done stays so for retain, or for 31
-// days where retain is 0. Put the period into the name, such as "reconcile/2026-11-22T03".
-func Once(ctx context.Context, s dedupe.Store, name string, retain time.Duration, f func(context.Context) error) (ran bool, err error) {
-	k := dedupe.Key{Scope: ScopeOnce, Key: name}
-	token := newToken()
-	c, err := claim(ctx, s, dedupe.ClaimRequest{Key: k, Token: token, TTL: onceTTL, Owner: "control"})
+// RunOnce runs f in one of all processes that call it with the same name, and reports whether it
+// was this one. While f runs, its claim is renewed; a claim that is lost ends f's context. If f
+// fails or its process dies, another call may run it. A name that is done stays so for retain, or
+// for 31 days where retain is 0. Put the period into the name, such as "reconcile/2026-11-22T03".
+func RunOnce(ctx context.Context, s dedupe.Store, name string, retain time.Duration, f func(context.Context) error) (ran bool, err error) {
+	k := dedupe.Key{Scope: scopeOnce, Key: name}
+	token := storecall.NewToken()
+	c, err := storecall.Claim(ctx, s, dedupe.ClaimRequest{Key: k, Token: token, TTL: onceTTL, Owner: "control"})
 	if err != nil {
 		return false, fmt.Errorf("control: claiming %q: %w", name, err)
 	}
@@ -35,12 +42,12 @@ func Once(ctx context.Context, s dedupe.Store, name string, retain time.Duration
 	err = whileHeld(ctx, s, k, token, f)
 	end := dedupe.Settlement{Key: k, Token: token, To: dedupe.Done, Retain: retain}
 	if err != nil {
-		end.To, end.ErrClass, end.ErrText = dedupe.Released, "error", cut(printable(err.Error()), maxErr)
+		end.To, end.ErrClass, end.ErrText = dedupe.Released, "error", storecall.Text(err)
 	}
 	// Also where ctx has ended: what was done must not be done again.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceBeat)
 	defer cancel()
-	if failed := settle(last, s, end); failed != nil {
+	if failed := storecall.Settle(last, s, end); failed != nil {
 		return true, errors.Join(err, fmt.Errorf("control: settling %q: %w", name, failed))
 	}
 	return true, err
@@ -103,7 +110,7 @@ func renewOnce(ctx context.Context, s dedupe.Store, n dedupe.Renewal) (dedupe.Re
 			}
 			answered <- a
 		}()
-		a.renewed, a.err = first(s.Renew(call, []dedupe.Renewal{n}))
+		a.renewed, a.err = storecall.First(s.Renew(call, []dedupe.Renewal{n}))
 	}()
 	select {
 	case a := <-answered:
@@ -113,7 +120,7 @@ func renewOnce(ctx context.Context, s dedupe.Store, n dedupe.Renewal) (dedupe.Re
 	}
 }
 
-// A HeldError says that another process holds a name that [Alone] was asked for.
+// A HeldError says that another process holds a name that [WithLock] was asked for.
 type HeldError struct {
 	// Name is what is held. Left is how long its holder may be silent until the name is free.
 	Name string
@@ -123,15 +130,15 @@ type HeldError struct {
 // Error names what is held.
 func (e *HeldError) Error() string { return fmt.Sprintf("control: another process holds %q", e.Name) }
 
-// Alone runs f while no other process runs one under the same name. While f runs, its claim is
+// WithLock runs f while no other process runs one under the same name. While f runs, its claim is
 // renewed, and it is given back at f's end; where the process dies, it ends after 30 seconds. A
 // claim that is lost on the way does not end f, so f must do no harm beside another one.
 //
 // The error is f's, a [*HeldError], or the store's. Unless it is f's, f has not run.
-func Alone(ctx context.Context, s dedupe.Store, name string, f func(context.Context) error) error {
-	k := dedupe.Key{Scope: ScopeOnce, Key: name}
-	token := newToken()
-	c, err := claim(ctx, s, dedupe.ClaimRequest{Key: k, Token: token, TTL: onceTTL, Owner: "control"})
+func WithLock(ctx context.Context, s dedupe.Store, name string, f func(context.Context) error) error {
+	k := dedupe.Key{Scope: scopeOnce, Key: name}
+	token := storecall.NewToken()
+	c, err := storecall.Claim(ctx, s, dedupe.ClaimRequest{Key: k, Token: token, TTL: onceTTL, Owner: "control"})
 	switch {
 	case err != nil:
 		return fmt.Errorf("control: claiming %q: %w", name, err)
@@ -144,7 +151,7 @@ func Alone(ctx context.Context, s dedupe.Store, name string, f func(context.Cont
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceBeat/2)
 		defer cancel()
 		// Where this fails, the claim ends by itself.
-		_ = settle(last, s, dedupe.Settlement{Key: k, Token: token, To: dedupe.Released, Uncounted: true, Retain: onceKept})
+		_ = storecall.Settle(last, s, dedupe.Settlement{Key: k, Token: token, To: dedupe.Released, Uncounted: true, Retain: onceKept})
 	}()
 	return whileHeld(ctx, s, k, token, func(context.Context) error { return f(ctx) })
 }

@@ -3,37 +3,21 @@ package control
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
-	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 )
 
-// This file owns a rule: what it says, what is refused, and its form in JSON. Operators make rules
-// and Change checks them. A rule is a value, and nothing is locked.
-
-// Bounds of a [Rule].
-const (
-	// MaxUntil is how far ahead a rule may end.
-	MaxUntil = 30 * 24 * time.Hour
-	// MaxText bounds Rule.By and Rule.Reason, in bytes.
-	MaxText = 256
-	// MaxSlots bounds Rule.Slots: a worker has no more.
-	MaxSlots = 100_000
-	// maxID bounds an id that its maker has chosen, in bytes.
-	maxID = 64
-)
+// This file owns a rule: what it says, and its form in JSON. Operators make rules through package
+// ops. A rule is a value, and nothing is locked.
 
 // ErrInvalid is wrapped by each error that says what is wrong with a rule, with its field's name
 // and the limit. Nothing was written.
 var ErrInvalid = errors.New("control: not valid")
 
-func invalid(field, format string, args ...any) error {
-	return fmt.Errorf("%w: %s: %s", ErrInvalid, field, fmt.Sprintf(format, args...))
-}
+// ErrUnknown is wrapped by the error of a change of the rules that may have been made or not: the
+// store gave no answer to the write. Look, or make the same change again.
+var ErrUnknown = errors.New("control: it is not known whether the change was made")
 
 // Action is what a rule does.
 type Action string
@@ -50,7 +34,7 @@ const (
 // given must fit. A rule without Scope and Type speaks of whole queues: their workers stop
 // receiving. Such a rule without a Queue holds for all that have this store.
 type Rule struct {
-	// ID names the rule. Change gives a short one where it is empty; at most 64 bytes.
+	// ID names the rule. ops.Ops gives a short one where it is empty; at most 64 bytes.
 	ID string `json:"id"`
 	// Do is Pause or Limit. Required.
 	Do Action `json:"do"`
@@ -63,7 +47,7 @@ type Rule struct {
 	Type string `json:"type,omitempty"`
 	// Slots is for Limit: handlers at once in each worker; 0 is Pause; at most 100,000.
 	Slots int `json:"slots,omitempty"`
-	// Made is when the rule was made. Change fills it in.
+	// Made is when the rule was made. ops.Ops fills it in.
 	Made time.Time `json:"made"`
 	// Until is when the rule ends by itself, by the workers' clocks. Required; at most 30 days
 	// ahead.
@@ -91,65 +75,19 @@ func (r *Rule) covers(scope string) bool {
 	return r.Scope == "" || ok && (rest == "" || rest[0] == ':')
 }
 
-// check refuses what makes no sense in a rule that is made, or changed, now.
-func (r *Rule) check(now time.Time) error {
-	switch {
-	case r.Do == "":
-		return invalid("Rule.Do", "is empty, want %s or %s", Pause, Limit)
-	case r.Do != Pause && r.Do != Limit:
-		return invalid("Rule.Do", "%q is not known, want %s or %s", r.Do, Pause, Limit)
-	case r.Do == Limit && !r.OfQueue():
-		return invalid("Rule.Do", "%s is for a whole queue: it takes no Scope and no Type", Limit)
-	case r.Do == Pause && r.Slots != 0:
-		return invalid("Rule.Slots", "%d is set, but the rule is a %s", r.Slots, Pause)
-	case r.Slots < 0 || r.Slots > MaxSlots:
-		return invalid("Rule.Slots", "%d is not within 0 and %d", r.Slots, MaxSlots)
-	case strings.HasPrefix(r.Scope, ":"):
-		return invalid("Rule.Scope", "%q begins with a ':', and such scopes are onceq's own", r.Scope)
-	case r.Until.IsZero():
-		return invalid("Rule.Until", "is required: a rule without an end is forgotten")
-	case !r.Until.After(now):
-		return invalid("Rule.Until", "%s is over already", r.Until.Format(time.RFC3339))
-	case r.Until.Sub(now) > MaxUntil:
-		return invalid("Rule.Until", "%s is further ahead than %s", r.Until.Format(time.RFC3339), days(MaxUntil))
-	}
-	for _, f := range []struct {
-		name, text string
-		most       int
-		required   bool
-	}{
-		{"Rule.ID", r.ID, maxID, true},
-		{"Rule.Queue", r.Queue, MaxName, false},
-		{"Rule.Scope", r.Scope, MaxName, false},
-		{"Rule.Type", r.Type, MaxName, false},
-		{"Rule.By", r.By, MaxText, true},
-		{"Rule.Reason", r.Reason, MaxText, true},
-	} {
-		if err := checkText(f.name, f.text, f.most, f.required); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func checkText(field, s string, most int, required bool) error {
-	switch {
-	case required && strings.TrimSpace(s) == "":
-		return invalid(field, "is required")
-	case len(s) > most:
-		return invalid(field, "has %d bytes, the limit is %d", len(s), most)
-	case !utf8.ValidString(s) || strings.ContainsFunc(s, unicode.IsControl):
-		return invalid(field, "%q is not UTF-8, or holds a control character", s)
-	}
-	return nil
-}
-
-// days writes whole days as such.
-func days(d time.Duration) string {
-	if d >= 24*time.Hour && d%(24*time.Hour) == 0 {
-		return strconv.FormatInt(int64(d/(24*time.Hour)), 10) + "d"
-	}
-	return d.String()
+// Verdict is what the rules say of a queue, or of a job.
+type Verdict struct {
+	// Do is Pause or Limit.
+	Do Action
+	// Slots bounds the handlers of each worker; Limit alone.
+	Slots int
+	// Until is when it ends. Of several pauses it is the last end.
+	Until time.Time
+	// Rule is the id of the rule that decides: of several pauses the one that ends last, of several
+	// limits the lowest. A pause goes before a limit.
+	Rule string
+	// By and Reason are that rule's.
+	By, Reason string
 }
 
 // MarshalJSON writes the rule, with the fields of later versions that it came with.

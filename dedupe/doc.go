@@ -1,5 +1,10 @@
 // Package dedupe is the contract between onceq and the place where idempotency keys are
-// recorded: a [Store], the records it keeps, and the state machine that every store obeys.
+// recorded: a [Store], the records it keeps, and the state machine that every store obeys. Users
+// make a store and hand it on:
+//
+//	store, err := pgstore.New(pool, nil) // a Store
+//	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: h, Store: store, Scope: "orders"})
+//	records, err := store.Get(ctx, []dedupe.Key{{Scope: "orders", Key: "A-1"}}) // what became of a job
 //
 // A key is claimed before any side effect. The winner of a claim holds a lease on the key, with a
 // deadline, and a fence: a number that rises with every claim. It renews the lease while it

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// This file owns the powers that some stores have and others do not. Who needs one asks the store
-// by a type assertion, from any goroutine.
+// This file owns the optional interfaces of stores. Who needs one asks the store by a type
+// assertion, from any goroutine.
 
 // Count is how many records of a scope have a status.
 type Count struct {
@@ -17,7 +17,7 @@ type Count struct {
 	Exact bool
 }
 
-// Counter is a power that some stores have: counting records without reading each.
+// Counter is an optional interface of stores: it counts records without reading each.
 type Counter interface {
 	// Count answers how many records q selects, by scope and status, in that order; what has none
 	// is left out. q.Limit is not looked at. Expired records do not count. Counts of Failed, Parked
@@ -26,7 +26,8 @@ type Counter interface {
 	Count(ctx context.Context, q Query) ([]Count, error)
 }
 
-// FenceRaiser is a power that stores have whose fences come in order ([Limits].OrderedFences).
+// FenceRaiser is an optional interface of stores whose fences come in order
+// ([Limits].OrderedFences).
 type FenceRaiser interface {
 	// RaiseFence sets the next fence above all that were ever given out, as Migrate does at the
 	// start, because a fence seemed to come a second time. known is the highest that the caller has
@@ -36,7 +37,7 @@ type FenceRaiser interface {
 	RaiseFence(ctx context.Context, known uint64) (back bool, err error)
 }
 
-// Clock is a power that some stores have: telling the time by which they judge leases.
+// Clock is an optional interface of stores: it tells the time by which they judge leases.
 type Clock interface {
 	// Now is the time of the store's own clock: the server's, the service's, or, where the store is
 	// a file or the memory of this host, the host's. It comes late by what the answer took.

@@ -2,9 +2,9 @@ package dedupe
 
 import "context"
 
-// Sweeper is a power that some stores have: removing records whose retention has ended. Nothing
-// depends on it but the room that they take, because an expired record counts as absent. A worker
-// calls it by itself; a database that removes them by a rule of its own needs none.
+// Sweeper is an optional interface of stores: it removes expired records. Leaving it out costs only
+// space, because an expired record counts as absent. A worker calls it by itself. A database that
+// removes them by a rule of its own needs none.
 type Sweeper interface {
 	// Sweep removes at most limit records that have expired, the oldest first where that costs
 	// nothing, and says how many. 0 or less = all. It removes no other record, whatever its status.

@@ -36,7 +36,7 @@ func TestReplayEndsWhereNothingCanBeRemoved(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		took time.Duration
-	}{{errFault, dlq.DefaultPatience}, {broker.ErrNotFound, 0}} {
+	}{{errFault, dlq.DefaultRetryFor}, {broker.ErrNotFound, 0}} {
 		onEach(t, func(t *testing.T, r *rig) {
 			r.puts(35)
 			batch := min(35, r.queue.Limits().SendBatch)
@@ -160,7 +160,7 @@ func TestReplayMeetsALetterTwiceInOneReceive(t *testing.T) {
 			last := c.Entries - 1
 			return faulty.Fail(errFault).Only(last)
 		})
-		q := open(t, &doubled{r.dead}, &dlq.Options{Visibility: 2 * time.Second, Wait: 10 * time.Second, Patience: 10 * time.Second})
+		q := open(t, &doubled{r.dead}, &dlq.Options{Visibility: 2 * time.Second, Wait: 10 * time.Second, RetryFor: 10 * time.Second})
 		rep, err := q.Replay(context.Background(), dlq.ReplayOptions{To: r.queue})
 		if rep.Replayed != 3 {
 			t.Errorf("%v, %v", rep, err)

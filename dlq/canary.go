@@ -21,8 +21,8 @@ type CanaryError struct {
 	Back []Ref
 	// Sent is how many letters had been sent.
 	Sent int
-	// Batch is how many of these were watched, Became what had become of them, and Watched for how
-	// long they were watched.
+	// Progress is how many of these were watched, Became what had become of them, and Watched for
+	// how long they were watched.
 	Batch   int
 	Became  Became
 	Watched time.Duration
@@ -69,8 +69,8 @@ func (b *Became) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Batch is a part of a replay that was sent and watched: the canaries, or a step of a ramp.
-type Batch struct {
+// Progress is a part of a replay that was sent and watched: the canaries, or a step of a ramp.
+type Progress struct {
 	// Number counts the batches from 1.
 	Number int
 	// Sent is how many letters the batch had, and Total how many were sent so far.
@@ -129,7 +129,7 @@ func (r *replay) cameBack(l *item) bool {
 // failed, or for CanaryWait. It holds what else comes, to be sent afterwards. Where somebody can
 // tell what is done, the time alone proves nothing: jobs that nobody runs do not fail either.
 func (r *replay) watch(ctx context.Context) error {
-	b := Batch{Number: r.count + 1, Sent: len(r.batch), Total: r.report.Replayed}
+	b := Progress{Number: r.count + 1, Sent: len(r.batch), Total: r.report.Replayed}
 	began, most := time.Now(), r.q.o.Wait
 	var ask time.Time
 	proven := r.o.Done == nil || r.o.CanaryAny

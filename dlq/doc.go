@@ -4,7 +4,13 @@
 //   - the reason why;
 //   - the permission to try exactly that failure once more.
 //
-// The worker makes letters. A [Queue] lists, groups, replays and purges them, on any broker.
+// The worker makes letters. A [Queue] lists, groups, replays and purges them, on any broker:
+//
+//	letters, err := dlq.New(dead, nil)              // dead is the dead-letter queue
+//	groups, err := letters.Group(ctx, dlq.Filter{}) // what went wrong, how often, since when
+//	report, err := letters.Replay(ctx, dlq.ReplayOptions{
+//		Filter: dlq.Filter{Group: groups[0].Group}, To: orders, Canary: 5,
+//	})
 package dlq
 
 import "github.com/onceq/onceq/internal/letter"
@@ -16,15 +22,15 @@ const UnreadableAttribute = letter.UnreadableAttribute
 
 // A replay treats letters of these classes in ways of their own. Package onceq names all classes.
 const (
-	ClassBadMeta = "bad-meta" // the worker could not read our metadata: the replay restores it
+	classBadMeta = "bad-meta" // the worker could not read our metadata: the replay restores it
 
 	// Nothing failed in these four, so their letters have no fence. The claim of their replay is an
 	// ordinary one.
 
-	ClassExpired   = "expired"
-	ClassUnproven  = "unproven"
-	ClassTooEarly  = "too-early"
-	ClassDuplicate = "duplicate"
+	classExpired   = "expired"
+	classUnproven  = "unproven"
+	classTooEarly  = "too-early"
+	classDuplicate = "duplicate"
 
 	// The worker's configuration was wrong, not the message. A worker that was mended takes it.
 	classNoKey     = "no-key"

@@ -46,7 +46,7 @@ func TestFormOfReplays(t *testing.T) {
 			to   taken
 		}{
 			{"plain", dlq.Options{}, dlq.ReplayOptions{Expired: true, Unproven: true}, taken{}},
-			{"signed", dlq.Options{LetterKeys: dlq.Keys{[]byte(strings.Repeat("k", 32))}}, dlq.ReplayOptions{Vouch: true, Expired: true, Unproven: true}, taken{}},
+			{"signed", dlq.Options{LetterKeys: dlq.Keys{[]byte(strings.Repeat("k", 32))}}, dlq.ReplayOptions{TrustUnsigned: true, Expired: true, Unproven: true}, taken{}},
 			{"not signed", dlq.Options{LetterKeys: dlq.Keys{[]byte(strings.Repeat("k", 32))}}, dlq.ReplayOptions{Expired: true, Unproven: true}, taken{}},
 			{"a group is required", dlq.Options{}, dlq.ReplayOptions{Expired: true, Unproven: true}, taken{l: broker.Limits{RequireGroup: true}}},
 			{"three attributes", dlq.Options{}, dlq.ReplayOptions{Expired: true, Unproven: true}, taken{l: broker.Limits{MaxAttributes: 3}}},
@@ -117,9 +117,9 @@ func formLetters() (ls []formLetter) {
 				d.Scope, d.Key = m.record.Scope, m.record.Key
 				switch {
 				case m.m.MetaErr != nil:
-					d.Class = dlq.ClassBadMeta
+					d.Class = "bad-meta"
 				case fence == 0:
-					d.Class = dlq.ClassExpired
+					d.Class = "expired"
 				}
 				ls = append(ls, formLetter{fmt.Sprintf("%s, fence %d, fit %d", m.name, fence, f), letter.Make(m.m, m.k, d, f)})
 			}

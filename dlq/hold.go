@@ -224,7 +224,7 @@ func (k *keeper) ack(ctx context.Context, ids []string) (unacked []string, err e
 			var expired []string
 			left, expired, err = k.ackOnce(ctx, left)
 			unacked = append(unacked, expired...)
-			if len(left) == 0 || isFinal(err) || !t.again(ctx, k.q.o.Patience) {
+			if len(left) == 0 || isFinal(err) || !t.again(ctx, k.q.o.RetryFor) {
 				break
 			}
 		}

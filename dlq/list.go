@@ -35,7 +35,7 @@ import (
 //   - [ErrIncomplete], where there are more letters than Filter.Max lets through by default, more
 //     than can be held, or some that could not be reached;
 //   - the context's cause;
-//   - the broker's, after Options.Patience.
+//   - the broker's, after Options.RetryFor.
 //
 // On a queue with ordered groups a letter waits for those before it in its group. So List sees
 // about one receive batch of each group.

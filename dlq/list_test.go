@@ -198,10 +198,10 @@ func TestListGivesUp(t *testing.T) {
 		if _, err := r.list(dlq.Filter{}); !errors.Is(err, errFault) {
 			t.Error(err)
 		}
-		if took := time.Since(began); took < dlq.DefaultPatience-time.Second || took > dlq.DefaultPatience+5*time.Second || calls < 10 {
+		if took := time.Since(began); took < dlq.DefaultRetryFor-time.Second || took > dlq.DefaultRetryFor+5*time.Second || calls < 10 {
 			t.Errorf("%d calls in %v", calls, took)
 		}
-		r.dlq = open(t, r.dead, &dlq.Options{Patience: -1})
+		r.dlq = open(t, r.dead, &dlq.Options{RetryFor: -1})
 		calls = 0
 		if _, err := r.list(dlq.Filter{}); !errors.Is(err, errFault) || calls != 1 {
 			t.Error(calls, err)
@@ -487,7 +487,7 @@ func TestNew(t *testing.T) {
 		{sqs, dlq.Options{Visibility: 30}, "Options.Visibility: 30ns is below 1ms; is its unit missing?"},
 		{sqs, dlq.Options{Wait: 3}, "Options.Wait: 3ns is below 1ms; is its unit missing?"},
 		{sqs, dlq.Options{CallTimeout: 5}, "Options.CallTimeout: 5ns is below 1ms; is its unit missing?"},
-		{sqs, dlq.Options{Patience: 60}, "Options.Patience: 60ns is below 1ms; is its unit missing?"},
+		{sqs, dlq.Options{RetryFor: 60}, "Options.RetryFor: 60ns is below 1ms; is its unit missing?"},
 	} {
 		if _, err := dlq.New(c.b, &c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %s", err, c.want)

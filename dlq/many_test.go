@@ -215,9 +215,9 @@ func TestRestIsJudged(t *testing.T) {
 				judged++
 				switch ls[i].Fence % 3 {
 				case 1:
-					ls[i].Judgement, ls[i].Why = dlq.Remove, "its job is done"
+					ls[i].Decision, ls[i].Why = dlq.Remove, "its job is done"
 				case 2:
-					ls[i].Judgement, ls[i].Why = dlq.Leave, "it runs"
+					ls[i].Decision, ls[i].Why = dlq.Leave, "it runs"
 				}
 			}
 			return nil

@@ -38,7 +38,7 @@ func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Ou
 	unfold(&out, l)
 	restore(&out)
 	dead, key, typ, expires := deadOf(out.Meta), keyOf(out.Meta), typeOf(out.Meta), expiresOf(out.Meta)
-	forged := of.unsigned && !o.Vouch
+	forged := of.unsigned && !o.TrustUnsigned
 	if forged && dead != nil {
 		dead.Fence, dead.Signature = 0, ""
 	}
@@ -70,7 +70,7 @@ func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Ou
 		if err := o.sends(dead, expiresOf(out.Meta).Equal(expires)); err != nil {
 			return out, err
 		}
-		if dead.Class == ClassExpired && o.Expired && expiresOf(out.Meta).Equal(expires) {
+		if dead.Class == classExpired && o.Expired && expiresOf(out.Meta).Equal(expires) {
 			out.Meta.Expires = time.Time{}
 		}
 	}
@@ -90,14 +90,14 @@ func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Ou
 //   - any other one if its handler had been started, which happens without a store.
 func (o *ReplayOptions) sends(d *broker.Dead, sameExpiry bool) error {
 	switch d.Class {
-	case ClassTooEarly, ClassDuplicate, classNoKey, classBadKey, classNoHandler, classConfig, classError, classClaimRefused:
+	case classTooEarly, classDuplicate, classNoKey, classBadKey, classNoHandler, classConfig, classError, classClaimRefused:
 		return nil
-	case ClassExpired:
+	case classExpired:
 		if sameExpiry && !o.Expired {
 			return errExpired
 		}
 		return nil
-	case ClassUnproven:
+	case classUnproven:
 		if !o.Unproven {
 			return errUnproven
 		}
@@ -141,7 +141,7 @@ func restore(out *broker.Outgoing) {
 		return
 	}
 	delete(out.Attributes, UnreadableAttribute)
-	if d := deadOf(out.Meta); d != nil && d.Class == ClassBadMeta && d.Fence == 0 {
+	if d := deadOf(out.Meta); d != nil && d.Class == classBadMeta && d.Fence == 0 {
 		out.Attributes[broker.MetaAttribute] = withoutDead(raw)
 		out.Meta = nil
 	}

@@ -153,9 +153,9 @@ func (p *pass) plans(act Act, run func() error) (*Plan, error) {
 }
 
 // tell decides the fate of a letter, and reports it.
-func (p *pass) tell(l *item, f Fate, reason error) {
+func (p *pass) tell(l *item, f Result, reason error) {
 	l.fate = f
-	s := Step{Entry: entryOf(l), Fate: f}
+	s := Step{Entry: entryOf(l), Result: f}
 	s.Entry.Copies = len(l.copies)
 	if reason != nil {
 		s.Reason = reason.Error()

@@ -27,7 +27,7 @@ var ErrPlan = errors.New("dlq: the plan is refused")
 // A queue may have more letters than one call can hold (Options.MaxHeld). A plan that did not see
 // all of them has a Rest: a rule that was frozen beside the list.
 //
-// The holder of a plan may set its Note, the Judgement and the Why of its letters, and the Match of
+// The holder of a plan may set its Note, the Decision and the Why of its letters, and the Match of
 // its Rest. A plan whose letters were changed otherwise is refused.
 type Plan struct {
 	// ID is the plan's name for people: four hex digits, such as "8d2c".
@@ -101,27 +101,27 @@ type Planned struct {
 	Ref
 	// Copies are the ids of the messages that are copies of the letter.
 	Copies []string
-	// Judgement is what is to become of the letter. The holder of the plan sets it, who may have
+	// Decision is what is to become of the letter. The holder of the plan sets it, who may have
 	// asked the store for Ref.Record. Default: what the plan is for.
-	Judgement Judgement
+	Decision Decision
 	// Why is the reason for the judgement, in a few words. It is the reason in the report.
 	Why string
 }
 
-// Judgement is a word on a letter of a plan.
-type Judgement uint8
+// Decision is a word on a letter of a plan.
+type Decision uint8
 
 // The judgements.
 const (
-	Take   Judgement = iota // it is sent, or purged, as the plan says
-	Remove                  // it is removed without being sent, because its job is done already
-	Leave                   // it stays, because its job has failed anew, for example
+	Take   Decision = iota // it is sent, or purged, as the plan says
+	Remove                 // it is removed without being sent, because its job is done already
+	Leave                  // it stays, because its job has failed anew, for example
 )
 
 // Count is how many letters of the plan have the judgement.
-func (p *Plan) Count(j Judgement) (n int) {
+func (p *Plan) Count(j Decision) (n int) {
 	for i := range p.Letters {
-		if p.Letters[i].Judgement == j {
+		if p.Letters[i].Decision == j {
 			n++
 		}
 	}
@@ -149,7 +149,7 @@ type draft struct {
 }
 
 // add puts a letter into the plan that its pass would take.
-func (d *draft) add(l *item, f Fate) {
+func (d *draft) add(l *item, f Result) {
 	switch f {
 	case Replayed:
 		d.at[l.id] = len(d.plan.Letters)

@@ -86,7 +86,7 @@ func TestPlanFreezesTheSet(t *testing.T) {
 		r.put(letterOf("d", 5), letterOf("e", 6), a) // of the same group; the third is a copy more
 		var fates []string
 		rep := r.mustReplay(dlq.ReplayOptions{Plan: p, Each: func(s dlq.Step) {
-			fates = append(fates, s.Entry.Ref().Key+" "+s.Fate.String())
+			fates = append(fates, s.Entry.Ref().Key+" "+s.Result.String())
 		}})
 		if rep.Replayed != 3 || rep.Copies != 1 || rep.Missing != 0 || len(rep.Skipped)+len(rep.Failed) > 0 {
 			t.Errorf("%v\n%v", rep, fates)
@@ -100,7 +100,7 @@ func TestPlanFreezesTheSet(t *testing.T) {
 func TestPlanTellsWhatIsNotSent(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.dlq = open(t, r.dead, named)
-		r.put(letterOf("a", 1), letterOf("none", 0), letterOf("none 2", 0), letterOf("old", 0, class(dlq.ClassExpired)))
+		r.put(letterOf("a", 1), letterOf("none", 0), letterOf("none 2", 0), letterOf("old", 0, class("expired")))
 		p := r.plan(dlq.ReplayOptions{})
 		if len(p.Letters) != 1 || len(p.Skipped) != 2 || p.Seen != 4 {
 			t.Errorf("%+v", p)
@@ -161,9 +161,9 @@ func TestPlanIsJudged(t *testing.T) {
 		for i := range p.Letters {
 			switch l := &p.Letters[i]; l.Key {
 			case "done":
-				l.Judgement = dlq.Remove
+				l.Decision = dlq.Remove
 			case "moved":
-				l.Judgement, l.Why = dlq.Leave, "its record has fence 9"
+				l.Decision, l.Why = dlq.Leave, "its record has fence 9"
 			}
 		}
 		p.Note = "looked"
@@ -202,7 +202,7 @@ func TestPlanOfAPurge(t *testing.T) {
 		r.depths(5, 0)
 		for i := range p.Letters {
 			if p.Letters[i].Key == "keep" {
-				p.Letters[i].Judgement = dlq.Leave
+				p.Letters[i].Decision = dlq.Leave
 			}
 		}
 		r.put(letterOf("late", 5))

@@ -83,17 +83,17 @@ func moment(t time.Time) *time.Time {
 }
 
 type planLetter struct {
-	Message string    `json:"m"`
-	Source  string    `json:"s,omitempty"`
-	Type    string    `json:"t,omitempty"`
-	Key     string    `json:"k,omitempty"`
-	Class   string    `json:"c,omitempty"`
-	Fence   uint64    `json:"f,omitempty"`
-	Scope   string    `json:"sc,omitempty"`
-	Record  *string   `json:"rk,omitempty"` // the record's key, where it is not Key
-	Copies  []string  `json:"copies,omitempty"`
-	Judged  Judgement `json:"j,omitempty"`
-	Why     string    `json:"why,omitempty"`
+	Message string   `json:"m"`
+	Source  string   `json:"s,omitempty"`
+	Type    string   `json:"t,omitempty"`
+	Key     string   `json:"k,omitempty"`
+	Class   string   `json:"c,omitempty"`
+	Fence   uint64   `json:"f,omitempty"`
+	Scope   string   `json:"sc,omitempty"`
+	Record  *string  `json:"rk,omitempty"` // the record's key, where it is not Key
+	Copies  []string `json:"copies,omitempty"`
+	Judged  Decision `json:"j,omitempty"`
+	Why     string   `json:"why,omitempty"`
 }
 
 func (f *planFile) sum() (string, error) {
@@ -118,7 +118,7 @@ func (p Plan) MarshalJSON() ([]byte, error) {
 		l := &p.Letters[i]
 		f.Letters[i] = planLetter{
 			Message: l.MessageID, Source: l.Source, Type: l.Type, Key: l.Key, Class: l.Class, Fence: l.Fence,
-			Scope: l.Record.Scope, Copies: l.Copies, Judged: l.Judgement, Why: l.Why,
+			Scope: l.Record.Scope, Copies: l.Copies, Judged: l.Decision, Why: l.Why,
 		}
 		if l.Record != (Record{}) && (l.Record.Key != l.Key || l.Record.Scope == "") {
 			f.Letters[i].Record = &l.Record.Key
@@ -165,7 +165,7 @@ func (p *Plan) UnmarshalJSON(b []byte) error {
 		l := &f.Letters[i]
 		got.Letters[i] = Planned{
 			Ref:    Ref{MessageID: l.Message, Source: l.Source, Type: l.Type, Key: l.Key, Class: l.Class, Fence: l.Fence},
-			Copies: l.Copies, Judgement: l.Judged, Why: l.Why,
+			Copies: l.Copies, Decision: l.Judged, Why: l.Why,
 		}
 		switch r := &got.Letters[i].Record; {
 		case l.Record != nil:

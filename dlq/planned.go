@@ -117,7 +117,7 @@ func (p *pass) judgeRest(ctx context.Context, fresh []*item) error {
 		return fmt.Errorf("dlq: ReplayOptions.Judge: %w", err)
 	}
 	for _, l := range of {
-		if l.Judgement != Take {
+		if l.Decision != Take {
 			w.judged[l.MessageID] = l
 		}
 	}
@@ -171,9 +171,9 @@ func (p *pass) lookPlanned(l *item) error {
 	switch {
 	case ref.Fence != of.Fence, w.hasMoved(&ref):
 		p.tell(l, Skipped, errMoved)
-	case of.Judgement == Leave:
+	case of.Decision == Leave:
 		p.tell(l, Skipped, errors.New(cmp.Or(of.Why, "the plan leaves it")))
-	case of.Judgement == Remove && p.remove != nil:
+	case of.Decision == Remove && p.remove != nil:
 		p.remove(l)
 	default:
 		return p.choose(l)

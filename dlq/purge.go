@@ -64,7 +64,7 @@ func (o *PurgeOptions) check(q *Queue) error {
 //   - Export's;
 //   - the context's cause;
 //   - [ErrIncomplete];
-//   - the broker's, after Options.Patience.
+//   - the broker's, after Options.RetryFor.
 func (q *Queue) Purge(ctx context.Context, o PurgeOptions) (Report, error) {
 	if err := o.check(q); err != nil {
 		return Report{}, err

@@ -25,7 +25,7 @@ const (
 	DefaultWait        = 3 * time.Second
 	DefaultMaxHeld     = 100_000
 	DefaultCallTimeout = 5 * time.Second
-	DefaultPatience    = time.Minute
+	DefaultRetryFor    = time.Minute
 	DefaultCanaryWait  = time.Minute
 	DefaultMaxListed   = 1000
 )
@@ -71,10 +71,10 @@ type Options struct {
 	Progress func(seen, about int)
 	// CallTimeout bounds one call of the broker. Default 5 s; at least 1 ms.
 	CallTimeout time.Duration
-	// Patience is how long a call of the broker that fails is repeated. After that its error is
+	// RetryFor is how long a call of the broker that fails is repeated. After that its error is
 	// returned. The end of the context ends the repeats earlier. Default 1 min; at least 1 ms;
 	// < 0 = nothing is repeated.
-	Patience time.Duration
+	RetryFor time.Duration
 	// LetterKeys are those of the workers' configuration. A letter that names a failure, and that
 	// none of them has signed, is shown as unsigned, and its replay cannot reopen the failure. What
 	// a replay sends with a fence is signed. Each key has 32 bytes or more. Default: nothing is
@@ -132,8 +132,8 @@ func New(b broker.Receiver, o *Options) (*Queue, error) {
 		return nil, bare("Options.Wait", q.o.Wait)
 	case durations.IsBare(q.o.CallTimeout):
 		return nil, bare("Options.CallTimeout", q.o.CallTimeout)
-	case durations.IsBare(q.o.Patience):
-		return nil, bare("Options.Patience", q.o.Patience)
+	case durations.IsBare(q.o.RetryFor):
+		return nil, bare("Options.RetryFor", q.o.RetryFor)
 	}
 	if err := q.o.LetterKeys.Check(); err != nil {
 		return nil, bad("Options.LetterKeys", "%v", err)
@@ -150,7 +150,7 @@ func New(b broker.Receiver, o *Options) (*Queue, error) {
 		}
 	}
 	q.o.CallTimeout = cmp.Or(q.o.CallTimeout, DefaultCallTimeout)
-	q.o.Patience = cmp.Or(q.o.Patience, DefaultPatience)
+	q.o.RetryFor = cmp.Or(q.o.RetryFor, DefaultRetryFor)
 	if _, err := visibility.New(func(context.Context, []*held) error { return nil }, q.leases(q.o.Visibility)); err != nil {
 		return nil, fmt.Errorf("dlq: New: Options.Visibility and Options.CallTimeout: %w", err)
 	}

@@ -18,16 +18,16 @@ import (
 
 // batches notes how a ramp goes.
 type batches struct {
-	all   []dlq.Batch
+	all   []dlq.Progress
 	began time.Time
 	at    []time.Duration // when each letter was sent
 }
 
 func (b *batches) into(o dlq.ReplayOptions) dlq.ReplayOptions {
 	b.began = time.Now()
-	o.EachBatch = func(one dlq.Batch) { b.all = append(b.all, one) }
+	o.EachBatch = func(one dlq.Progress) { b.all = append(b.all, one) }
 	o.Each = func(s dlq.Step) {
-		if s.Fate == dlq.Replayed {
+		if s.Result == dlq.Replayed {
 			b.at = append(b.at, time.Since(b.began))
 		}
 	}
@@ -109,7 +109,7 @@ func TestRampStops(t *testing.T) {
 			n := 0
 			o := dlq.ReplayOptions{Ramp: true, CanaryWait: 20 * time.Second, PerSecond: 20}
 			o.Each = func(s dlq.Step) {
-				if s.Fate != dlq.Replayed {
+				if s.Result != dlq.Replayed {
 					return
 				}
 				if n++; n == c.after {

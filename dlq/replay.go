@@ -25,10 +25,10 @@ type ReplayOptions struct {
 	// Filter chooses the letters; the zero Filter chooses all. Max is how many are sent at most.
 	Filter
 	// Plan, when set, names the letters: these are sent, but for those that it judges otherwise
-	// ([Judgement]), and no others. Of the Filter only Max may be set then. See [Queue.PlanReplay].
+	// ([Decision]), and no others. Of the Filter only Max may be set then. See [Queue.PlanReplay].
 	Plan *Plan
 	// Judge, when set, is asked for the letters of a plan's Rest, some at a time, before they are
-	// sent: it sets their Judgement and Why, as the holder of the plan did for those that it lists.
+	// sent: it sets their Decision and Why, as the holder of the plan did for those that it lists.
 	// It is called in the goroutine of the call. Its error ends the replay.
 	Judge func(context.Context, []Planned) error
 	// To is the queue that the jobs' workers read. Required. Where several sources share a
@@ -65,7 +65,7 @@ type ReplayOptions struct {
 	// jobs that take longer than anybody waits.
 	CanaryAny bool
 	// EachBatch, when set, is called when a batch has been watched, in the goroutine of the call.
-	EachBatch func(Batch)
+	EachBatch func(Progress)
 	// DryRun sends and removes nothing. Edit is called all the same, and the report says what a
 	// replay would do. Canary, Ramp and PerSecond are ignored.
 	DryRun bool
@@ -77,11 +77,11 @@ type ReplayOptions struct {
 	// When a replay died and is run again, Edit may be called twice for the same letter. So it must
 	// not depend on anything but the letter: a key drawn at random would run the job twice.
 	Edit func(*broker.Outgoing) error
-	// Vouch signs the chosen letters that none of Options.LetterKeys has signed, such as those from
-	// before there were keys. It is the operator's word for their bodies, so look at them first.
-	// Default: they are sent without their fence, so that their claims are ordinary ones. It needs
-	// Options.LetterKeys.
-	Vouch bool
+	// TrustUnsigned signs the chosen letters that none of Options.LetterKeys has signed, such as
+	// those from before there were keys. It is the operator's word for their bodies, so look at
+	// them first. Default: they are sent without their fence, so that their claims are ordinary
+	// ones. It needs Options.LetterKeys.
+	TrustUnsigned bool
 	// Expired sends letters of class "expired" too. It removes their Meta.Expires, so that their
 	// jobs run although their time is over. The risk: what they do may do harm by now, such as a
 	// reminder of yesterday's appointment. Default: they are skipped, unless Edit gives them
@@ -117,8 +117,8 @@ func (o *ReplayOptions) check(q *Queue) error {
 		return bad("ReplayOptions.To", "is the dead-letter queue itself")
 	case o.To.Limits().SendBatch < 1:
 		return bad("ReplayOptions.To", "its Limits() have SendBatch %d, want 1 or more", o.To.Limits().SendBatch)
-	case o.Vouch && len(q.o.LetterKeys) == 0:
-		return bad("ReplayOptions.Vouch", "is set, but Options.LetterKeys is empty")
+	case o.TrustUnsigned && len(q.o.LetterKeys) == 0:
+		return bad("ReplayOptions.TrustUnsigned", "is set, but Options.LetterKeys is empty")
 	case o.PerSecond < 0 || math.IsNaN(o.PerSecond) || math.IsInf(o.PerSecond, 0):
 		return bad("ReplayOptions.PerSecond", "%v is not a rate; 0 = no limit", o.PerSecond)
 	case o.PerSecond > 0 && o.PerSecond < minRate:
@@ -162,8 +162,8 @@ const minRate = 1.0 / 3600
 //   - A letter with metadata that the worker could not read is sent as it had come, except for a
 //     member that would reopen something.
 //   - Under Options.LetterKeys a letter that no key has signed is sent without its fence, and
-//     counted in Report.Unsigned; see Vouch. What is sent with a fence is signed anew, by the first
-//     key.
+//     counted in Report.Unsigned; see TrustUnsigned. What is sent with a fence is signed anew, by
+//     the first key.
 //
 // A letter has fence 0 if no claim was won for it. Its class then decides:
 //
@@ -189,7 +189,7 @@ const minRate = 1.0 / 3600
 //   - the context's cause;
 //   - a [*CanaryError];
 //   - [ErrIncomplete];
-//   - the broker's, after Options.Patience.
+//   - the broker's, after Options.RetryFor.
 func (q *Queue) Replay(ctx context.Context, o ReplayOptions) (Report, error) {
 	if err := o.check(q); err != nil {
 		return Report{}, err
@@ -204,8 +204,8 @@ func (q *Queue) Replay(ctx context.Context, o ReplayOptions) (Report, error) {
 func (q *Queue) CheckReplay(o ReplayOptions) error { return o.check(q) }
 
 // PlanReplay goes through the queue as a dry run of Replay does, and freezes the letters that
-// o would send. Give the plan to Replay as ReplayOptions.Plan, with the same Edit, Vouch, Expired
-// and Unproven. Each and Edit are called; PerSecond, Canary and Ramp mean nothing here.
+// o would send. Give the plan to Replay as ReplayOptions.Plan, with the same Edit, TrustUnsigned,
+// Expired and Unproven. Each and Edit are called; PerSecond, Canary and Ramp mean nothing here.
 //
 // It needs a name of the queue, Options.Name. With an error comes no plan, unless the error is
 // [ErrIncomplete]: then the plan has the letters that were seen, and no others.
@@ -398,7 +398,7 @@ func (r *replay) drop(ctx context.Context) error {
 	return r.dropAs(ctx, Removed, &r.removing)
 }
 
-func (r *replay) dropAs(ctx context.Context, f Fate, from *[]*item) (err error) {
+func (r *replay) dropAs(ctx context.Context, f Result, from *[]*item) (err error) {
 	if r.stuck != nil {
 		return r.stuck
 	}
@@ -508,7 +508,7 @@ func (r *replay) send(ctx context.Context, batch []*item) error {
 			final = stuck
 		case refit && final == nil && ctx.Err() == nil:
 			continue // a smaller letter is another message, and need not wait
-		case final == nil && t.again(ctx, r.q.o.Patience):
+		case final == nil && t.again(ctx, r.q.o.RetryFor):
 			continue
 		}
 		for _, l := range batch {
@@ -552,7 +552,7 @@ func (r *replay) sendOnce(ctx context.Context, ls []*item) []error {
 // done removes letters that were sent, and their copies.
 func (r *replay) done(ctx context.Context, ls []*item) (err error) {
 	for _, l := range ls {
-		if l.unsigned && !r.o.Vouch {
+		if l.unsigned && !r.o.TrustUnsigned {
 			r.report.Unsigned++
 		}
 		body := identify("body", 0, string(l.out.Body))
@@ -580,7 +580,7 @@ func (r *replay) done(ctx context.Context, ls []*item) (err error) {
 }
 
 // stays leaves a letter and its copies where they are.
-func (r *replay) stays(l *item, f Fate, why error) {
+func (r *replay) stays(l *item, f Result, why error) {
 	copies := l.copies
 	r.tell(l, f, why)
 	for _, c := range copies {

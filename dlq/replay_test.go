@@ -64,7 +64,7 @@ func TestReplayFreezesItsSet(t *testing.T) {
 		n := 0
 		// A worker with a clock that is an hour behind dead-letters each message at once.
 		rep := r.mustReplay(dlq.ReplayOptions{PerSecond: 10, Each: func(s dlq.Step) {
-			if s.Fate != dlq.Replayed {
+			if s.Result != dlq.Replayed {
 				return
 			}
 			n++
@@ -131,7 +131,7 @@ func TestReplayRate(t *testing.T) {
 		}{{0.02, 3, 100 * time.Second}, {2, 5, 2 * time.Second}, {100, 12, 20 * time.Millisecond}} {
 			began, last := time.Now(), time.Time{}
 			rep := r.mustReplay(dlq.ReplayOptions{PerSecond: c.rate, Filter: dlq.Filter{Max: c.n}, Each: func(s dlq.Step) {
-				if s.Fate == dlq.Replayed {
+				if s.Result == dlq.Replayed {
 					last = time.Now()
 				}
 			}})
@@ -175,7 +175,7 @@ func TestReplayDryRun(t *testing.T) {
 		rep := r.mustReplay(dlq.ReplayOptions{
 			DryRun: true, Canary: 1, PerSecond: 0.001, Filter: dlq.Filter{Match: func(m *broker.Message) bool { return m.Meta.Dead.Class != "timeout" }},
 			Each: func(s dlq.Step) {
-				steps = append(steps, s.Entry.Ref().Key+" "+s.Fate.String())
+				steps = append(steps, s.Entry.Ref().Key+" "+s.Result.String())
 				if s.Entry.Message.Body[0] != 'b' || len(s.Entry.Message.Attributes) > 0 {
 					t.Errorf("Edit changed the letter itself: %s %v", s.Entry.Message.Body, s.Entry.Message.Attributes)
 				}

@@ -107,7 +107,7 @@ func TestReplayGivesUp(t *testing.T) {
 		r.queue.SetFault(func(context.Context, onceqtest.Call) faulty.Faults { return faulty.Fail(errFault) })
 		began := time.Now()
 		rep, err := r.replay(dlq.ReplayOptions{})
-		if took := time.Since(began); !errors.Is(err, errFault) || took < dlq.DefaultPatience || took > dlq.DefaultPatience+20*time.Second || rep.Replayed != 0 || len(rep.Failed) == 0 {
+		if took := time.Since(began); !errors.Is(err, errFault) || took < dlq.DefaultRetryFor || took > dlq.DefaultRetryFor+20*time.Second || rep.Replayed != 0 || len(rep.Failed) == 0 {
 			t.Errorf("%v, %v, after %v", err, rep, took)
 		}
 		r.depth(r.dead, "dead-letter queue", 3)
@@ -276,7 +276,7 @@ func TestCanary(t *testing.T) {
 			began := time.Now()
 			var sent []time.Duration
 			rep, err := r.replay(dlq.ReplayOptions{Canary: 3, CanaryWait: 30 * time.Second, Each: func(s dlq.Step) {
-				if s.Fate != dlq.Replayed {
+				if s.Result != dlq.Replayed {
 					return
 				}
 				if sent = append(sent, time.Since(began)); len(sent) == 2 && c.comes != nil {

@@ -11,23 +11,23 @@ import (
 // This file owns what a replay or a purge tells of its letters. pass.go fills a report, in the
 // goroutine of the call; afterwards it is a value of the caller's. No lock is held.
 
-// Fate is what became of a letter in a replay or a purge.
-type Fate uint8
+// Result is what became of a letter in a replay or a purge.
+type Result uint8
 
 // The fates.
 const (
-	Replayed Fate = iota + 1 // it was sent; under DryRun: it would be
-	Purged                   // it was exported; under DryRun: it would be
-	Copied                   // a copy of one that was sent: removed without being sent
-	Skipped                  // it stays, for the reason that is given
-	Failed                   // it could not be sent or exported, or may have been sent, or not; it stays
-	Unchosen                 // the filter, or the plan, does not choose it; it stays
-	Newer                    // its job failed after the call had begun; it stays
-	Removed                  // removed without being sent, because the plan says so
+	Replayed Result = iota + 1 // it was sent; under DryRun: it would be
+	Purged                     // it was exported; under DryRun: it would be
+	Copied                     // a copy of one that was sent: removed without being sent
+	Skipped                    // it stays, for the reason that is given
+	Failed                     // it could not be sent or exported, or may have been sent, or not; it stays
+	Unchosen                   // the filter, or the plan, does not choose it; it stays
+	Newer                      // its job failed after the call had begun; it stays
+	Removed                    // removed without being sent, because the plan says so
 )
 
 // String is the fate in a word.
-func (f Fate) String() string {
+func (f Result) String() string {
 	switch f {
 	case Replayed:
 		return "replayed"
@@ -46,16 +46,16 @@ func (f Fate) String() string {
 	case Removed:
 		return "removed"
 	}
-	return fmt.Sprintf("Fate(%d)", uint8(f))
+	return fmt.Sprintf("Result(%d)", uint8(f))
 }
 
 // takes reports whether a letter of this fate may be acked.
-func (f Fate) takes() bool { return f == Replayed || f == Purged || f == Copied || f == Removed }
+func (f Result) takes() bool { return f == Replayed || f == Purged || f == Copied || f == Removed }
 
 // Step is what a replay or a purge did with one letter.
 type Step struct {
 	Entry  Entry
-	Fate   Fate
+	Result Result
 	Reason string // why it was skipped or failed
 }
 
@@ -148,7 +148,7 @@ func (r Report) String() string {
 
 // add counts a step.
 func (r *Report) add(s *Step) {
-	switch s.Fate {
+	switch s.Result {
 	case Replayed:
 		r.Replayed++
 	case Purged:

@@ -118,7 +118,7 @@ func TestReplayOfSignedLetters(t *testing.T) {
 			return nil
 		}}, true},
 		{"forged and edited", forgery, dlq.ReplayOptions{Edit: func(o *broker.Outgoing) error { o.Body = []byte("x"); return nil }}, false},
-		{"vouched for", letterOf("k", 7), dlq.ReplayOptions{Vouch: true}, true},
+		{"vouched for", letterOf("k", 7), dlq.ReplayOptions{TrustUnsigned: true}, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -132,7 +132,7 @@ func TestReplayOfSignedLetters(t *testing.T) {
 				if err != nil || len(es) != 1 {
 					t.Fatal(es, err)
 				}
-				unsigned := !c.reopens || c.o.Vouch
+				unsigned := !c.reopens || c.o.TrustUnsigned
 				if e := es[0]; e.Unsigned != unsigned || strings.Contains(e.String(), "not signed") != unsigned {
 					t.Errorf("the letter is listed as %v", e)
 				}
@@ -178,7 +178,7 @@ func TestBadKeys(t *testing.T) {
 			!strings.Contains(err.Error(), "Options.LetterKeys: key 1 has 31 bytes, want at least 32") {
 			t.Errorf("New answered %v", err)
 		}
-		if _, err := r.replay(dlq.ReplayOptions{Vouch: true}); err == nil || !strings.Contains(err.Error(), "ReplayOptions.Vouch") {
+		if _, err := r.replay(dlq.ReplayOptions{TrustUnsigned: true}); err == nil || !strings.Contains(err.Error(), "ReplayOptions.TrustUnsigned") {
 			t.Errorf("Replay answered %v", err)
 		}
 	})
@@ -199,9 +199,9 @@ func TestHiddenMetadata(t *testing.T) {
 			{"folded", letterOf("k", 7, func(o *broker.Outgoing) {
 				o.Meta.Dead.Attributes = map[string]string{dlq.UnreadableAttribute: hidden}
 			}), ""},
-			{"a class that a handler has chosen", letterOf("k", 7, class(dlq.ClassBadMeta), hides), ""},
+			{"a class that a handler has chosen", letterOf("k", 7, class("bad-meta"), hides), ""},
 			{"no metadata", letterOf("k", 7, noMeta, hides), "none"},
-			{"a letter that could not be read", letterOf("", 0, class(dlq.ClassBadMeta), hides), `{"v":1,"id":"z","t":"refund","k":"victims-key"}`},
+			{"a letter that could not be read", letterOf("", 0, class("bad-meta"), hides), `{"v":1,"id":"z","t":"refund","k":"victims-key"}`},
 		} {
 			pass(10 * time.Minute) // on FIFO one would be taken for the other
 			r.put(c.letter)

@@ -21,7 +21,7 @@ type item struct {
 	m    *broker.Message // nil once nobody needs it
 	name string          // its message id
 	id   identity
-	fate Fate // 0 = not decided
+	fate Result // 0 = not decided
 	// unsigned: it would reopen a failure, and no key of ours has signed it
 	unsigned bool
 
@@ -223,7 +223,7 @@ func (w *walk) receive(ctx context.Context, n int, wait time.Duration) ([]*broke
 		if !errors.Is(err, broker.ErrThrottled) {
 			w.lost = time.Now().Add(w.q.o.Visibility)
 		}
-		if !t.again(ctx, w.q.o.Patience) {
+		if !t.again(ctx, w.q.o.RetryFor) {
 			if ctx.Err() != nil {
 				return nil, context.Cause(ctx)
 			}

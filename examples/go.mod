@@ -13,7 +13,9 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/sqs v1.52.8
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/onceq/onceq v0.0.0
+	github.com/onceq/onceq/adapters/gcppubsub v0.0.0
 	github.com/onceq/onceq/adapters/gocloudpubsub v0.0.0
+	github.com/onceq/onceq/adapters/otelonceq v0.0.0
 	github.com/onceq/onceq/adapters/watermillonceq v0.0.0
 	github.com/onceq/onceq/localstack v0.0.0
 	github.com/stretchr/testify v1.12.1
@@ -96,7 +98,6 @@ require (
 	github.com/moby/term v0.5.2 // indirect
 	github.com/ncruces/go-strftime v1.0.0 // indirect
 	github.com/oklog/ulid v1.3.1 // indirect
-	github.com/onceq/onceq/adapters/otelonceq v0.0.0
 	github.com/opencontainers/go-digest v1.0.0 // indirect
 	github.com/opencontainers/image-spec v1.1.1 // indirect
 	github.com/pkg/errors v0.9.1 // indirect
@@ -144,3 +145,5 @@ replace github.com/onceq/onceq/localstack => ../localstack
 replace github.com/onceq/onceq/adapters/watermillonceq => ../adapters/watermillonceq
 
 replace github.com/onceq/onceq/adapters/otelonceq => ../adapters/otelonceq
+
+replace github.com/onceq/onceq/adapters/gcppubsub => ../adapters/gcppubsub

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // AuditEntry is an act: who did what, and why, and what came of it.
@@ -27,11 +28,11 @@ func (o *Ops) act(ctx context.Context, s dedupe.Store, e AuditEntry, do func(con
 	if e.By == "" {
 		return "", fmt.Errorf("%w: Options.By is empty: say who acts", control.ErrInvalid)
 	}
-	var a *control.Act
+	var a *controlstore.Act
 	if s == nil {
 		err = fmt.Errorf("%w: there is no Store", ErrMissing)
 	} else {
-		a, err = control.Begin(ctx, s, e)
+		a, err = controlstore.Begin(ctx, s, e)
 	}
 	switch {
 	case errors.Is(err, control.ErrInvalid):
@@ -80,7 +81,7 @@ func (o *Ops) Audit(ctx context.Context, from, to time.Time) iter.Seq2[AuditEntr
 			return
 		}
 		for _, s := range stores {
-			for e, err := range control.Acts(ctx, s, from, to) {
+			for e, err := range controlstore.Acts(ctx, s, from, to) {
 				if !yield(e, err) || err != nil {
 					return
 				}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -13,26 +14,26 @@ import (
 // have them all. A job whose record is not found, and jobs that no card names, keep it dead.
 func TestBuried(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
-		sits := func(owner string, change func(*control.Card)) {
-			c := &control.Card{At: time.Now(), State: "running", Scope: "orders", Slots: 10, Busy: 1, Jobs: []control.CardJob{{Key: key.Key, At: time.Now()}}}
+		sits := func(owner string, change func(*control.WorkerStatus)) {
+			c := &control.WorkerStatus{At: time.Now(), State: "running", Scope: "orders", Slots: 10, Busy: 1, Jobs: []control.RunningJob{{Key: key.Key, At: time.Now()}}}
 			change(c)
-			if err := must(control.NewSeat(r.store, control.SeatOptions{Queue: "orders", Owner: owner})).Beat(r.Context(), c); err != nil {
+			if err := must(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: owner})).Beat(r.Context(), c); err != nil {
 				r.Fatal(err)
 			}
 		}
 		states := func() map[string]string {
 			m := map[string]string{}
-			for _, s := range must(r.ops.Seats(r.Context(), "orders")) {
+			for _, s := range must(r.ops.Workers(r.Context(), "orders")) {
 				m[s.Owner] = s.State
 			}
 			return m
 		}
 		l := r.claim(time.Minute, "w-1")
-		sits("w-1", func(*control.Card) {})
-		sits("idle", func(c *control.Card) { c.Busy, c.Jobs = 0, nil })
-		sits("nameless", func(c *control.Card) { c.Jobs = nil })
-		sits("more", func(c *control.Card) { c.More = 3 })
-		sits("elsewhere", func(c *control.Card) { c.Jobs[0].Key = "never" })
+		sits("w-1", func(*control.WorkerStatus) {})
+		sits("idle", func(c *control.WorkerStatus) { c.Busy, c.Jobs = 0, nil })
+		sits("nameless", func(c *control.WorkerStatus) { c.Jobs = nil })
+		sits("more", func(c *control.WorkerStatus) { c.More = 3 })
+		sits("elsewhere", func(c *control.WorkerStatus) { c.Jobs[0].Key = "never" })
 		<-time.After(2 * time.Minute)
 		want := func(w map[string]string) {
 			t.Helper()

@@ -9,6 +9,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/values"
 )
 
@@ -20,7 +21,7 @@ func (t *target) canaries(ctx context.Context, to broker.Sender, p *dlq.Plan) er
 	if t.Store == nil || !values.Same(to, t.Queue) {
 		return nil
 	}
-	rules, err := control.Read(ctx, t.Store)
+	rules, err := controlstore.Read(ctx, t.Store)
 	if err != nil {
 		return fmt.Errorf("asking whether the canaries would run: %w", err)
 	}
@@ -33,7 +34,7 @@ func (t *target) canaries(ctx context.Context, to broker.Sender, p *dlq.Plan) er
 	for i := range p.Letters {
 		l := &p.Letters[i]
 		of := part{l.Record.Scope, l.Type}
-		if seen[of] || l.Judgement != dlq.Take {
+		if seen[of] || l.Decision != dlq.Take {
 			continue
 		}
 		seen[of] = true

@@ -11,26 +11,30 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
 
 // canaries replays thirteen letters after two canaries. job is the worker's part of each letter.
-func (r *rig) canaries(change func(*ops.ReplaySpec), job func(ref dlq.Ref, k dedupe.Key)) (rep dlq.Report, batches []dlq.Batch, err error) {
+func (r *rig) canaries(change func(*ops.ReplaySpec), job func(ref dlq.Ref, k dedupe.Key)) (rep dlq.Report, batches []dlq.Progress, err error) {
 	r.Helper()
 	for i := range 13 {
 		r.died(fmt.Sprint("k-", i))
 	}
-	spec := ops.ReplaySpec{Queue: "orders", Reason: "bank back", Canary: 2, CanaryWait: 20 * time.Second, EachBatch: func(b dlq.Batch) { batches = append(batches, b) }}
+	spec := ops.ReplaySpec{Queue: "orders", Reason: "bank back", ReplayOptions: dlq.ReplayOptions{
+		Canary: 2, CanaryWait: 20 * time.Second, EachBatch: func(b dlq.Progress) { batches = append(batches, b) },
+	}}
 	if change != nil {
 		change(&spec)
 	}
 	p := must(r.ops.PlanReplay(r.Context(), spec))
-	rep, _, err = r.ops.Replay(r.Context(), p, func(s dlq.Step) {
-		if s.Fate == dlq.Replayed && job != nil {
+	p.Spec.Each = func(s dlq.Step) {
+		if s.Result == dlq.Replayed && job != nil {
 			ref := s.Entry.Ref()
 			job(ref, dedupe.Key(ref.Record))
 		}
-	})
+	}
+	rep, _, err = r.ops.Replay(r.Context(), p)
 	return rep, batches, err
 }
 
@@ -120,8 +124,8 @@ func TestCanariesThatNobodyCanTellOf(t *testing.T) {
 		for _, k := range []string{"old-1", "old-2", "old-3"} {
 			r.died(k, func(d *broker.Dead) { d.Scope, d.Key = "", "" })
 		}
-		p := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x", Canary: 2, CanaryWait: 20 * time.Second}))
-		_, _, err := r.ops.Replay(r.Context(), p, nil)
+		p := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x", ReplayOptions: dlq.ReplayOptions{Canary: 2, CanaryWait: 20 * time.Second}}))
+		_, _, err := r.ops.Replay(r.Context(), p)
 		if e, ok := errors.AsType[*dlq.CanaryError](err); !ok || e.Became.Unknown != 2 {
 			t.Error(err)
 		}
@@ -152,7 +156,7 @@ func TestCanariesAreRefused(t *testing.T) {
 		return func(r *rig) {
 			u := control.Rule{Do: control.Pause, Queue: "orders", By: "bob", Reason: "bank down", Until: time.Now().Add(time.Hour)}
 			change(&u)
-			must(control.Change(r.Context(), r.store, func(rs *control.Rules) error { rs.Rules = append(rs.Rules, u); return nil }))
+			must(controlstore.Change(r.Context(), r.store, func(rs *controlstore.Rules) error { rs.Rules = append(rs.Rules, u); return nil }))
 		}
 	}
 	for _, c := range []struct {
@@ -164,8 +168,8 @@ func TestCanariesAreRefused(t *testing.T) {
 		{"type", pause(func(u *control.Rule) { u.Type = "charge" }), "type charge of orders (scope orders:charge) is paused until "},
 		{"scope", pause(func(u *control.Rule) { u.Scope = "orders" }), "is paused until "},
 		{"dead workers", func(r *rig) {
-			seat := must(control.NewSeat(r.store, control.SeatOptions{Queue: "orders", Owner: "w-1"}))
-			if err := seat.Beat(r.Context(), &control.Card{At: time.Now(), State: "running"}); err != nil {
+			seat := must(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: "w-1"}))
+			if err := seat.Beat(r.Context(), &control.WorkerStatus{At: time.Now(), State: "running"}); err != nil {
 				r.Fatal(err)
 			}
 			r.wait(time.Hour)

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -45,15 +46,15 @@ func after(ctx context.Context) *ops.Ops {
 		}
 		sure(store.Settle(ctx, []dedupe.Settlement{end}))
 	}
-	seat := sure(control.NewSeat(store, control.SeatOptions{Queue: "orders", Owner: "w-1/1"}))
-	card := control.Card{At: time.Now(), State: "running", Scope: "shop", Types: []string{"charge"}, Slots: 100, Busy: 80}
+	seat := sure(controlstore.NewSeat(store, controlstore.SeatOptions{Queue: "orders", Owner: "w-1/1"}))
+	card := control.WorkerStatus{At: time.Now(), State: "running", Scope: "shop", Types: []string{"charge"}, Slots: 100, Busy: 80}
 	if err := seat.Beat(ctx, &card); err != nil {
 		log.Fatal(err)
 	}
 	// Wait: what is in memory is there at once. A real service needs a longer one, and has it by
 	// default: leave Letters out then.
 	letters := sure(dlq.New(dead, &dlq.Options{Wait: 10 * time.Millisecond}))
-	return sure(ops.Open([]ops.Target{{Name: "orders", Queue: orders, Dead: dead, Letters: letters, Store: store}}, &ops.Options{By: "ana"}))
+	return sure(ops.Open([]ops.Target{{Name: "orders", Queue: orders, DeadLetters: dead, Letters: letters, Store: store}}, &ops.Options{By: "ana"}))
 }
 
 // At night: what waits, who works, what has died and why. Then the letters are sent back, each
@@ -66,16 +67,16 @@ func Example() {
 		if err := q.Err(); err != nil {
 			log.Fatal(err) // of a part; the other parts are known all the same
 		}
-		w := q.Workers()
+		w := q.Totals()
 		fmt.Printf("%s: %d visible, %d letters, %d worker (%d/%d)\n", q.Queue, q.Depth.Visible, *q.Letters, w.Live, w.Busy, w.Slots)
 	}
 	for _, g := range sure(o.Groups(ctx, "orders", dlq.Filter{})) {
 		fmt.Printf("%d × %s: %s\n", g.Count, g.Class, g.Error)
 	}
 
-	plan := sure(o.PlanReplay(ctx, ops.ReplaySpec{Queue: "orders", PerSecond: 1000, Reason: "the bank is back"}))
+	plan := sure(o.PlanReplay(ctx, ops.ReplaySpec{Queue: "orders", Reason: "the bank is back", ReplayOptions: dlq.ReplayOptions{PerSecond: 1000}}))
 	fmt.Printf("%d reopen their failure, %d are done already\n", plan.Reopen, plan.Done)
-	report, _, err := o.Replay(ctx, plan, nil)
+	report, _, err := o.Replay(ctx, plan)
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -106,7 +107,7 @@ func ExampleOps_Pause() {
 	q := sure(o.Overview(ctx, "orders"))[0]
 	fmt.Printf("paused by %s: %s\n", q.Paused.By, q.Paused.Reason)
 
-	ended := sure(o.Resume(ctx, "orders", "", "the bank is back", &ops.RuleOptions{Follow: -1}))
+	ended := sure(o.Resume(ctx, ops.ResumeSpec{Queue: "orders", Reason: "the bank is back"}, &ops.RuleOptions{Follow: -1}))
 	fmt.Println(len(ended.Rules), "rule ended")
 	// Output:
 	// 1 rule made, version 1

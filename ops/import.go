@@ -35,10 +35,10 @@ func (o *Ops) ImportLetters(ctx context.Context, queue string, ms iter.Seq2[brok
 	if err != nil {
 		return got, "", err
 	}
-	if t.Dead == nil {
+	if t.DeadLetters == nil {
 		return got, "", fmt.Errorf("%w: %s has no dead-letter queue", ErrMissing, t.label())
 	}
-	return o.bringBack(ctx, t, t.Dead, "import letters", ms, reason)
+	return o.bringBack(ctx, t, t.DeadLetters, "import letters", ms, reason)
 }
 
 // SendBack sends messages to a queue as they were, with the same ids, keys and limits. The rest is

@@ -22,9 +22,9 @@ func TestPurgedLettersComeBack(t *testing.T) {
 			fences = append(fences, r.died(fmt.Sprint("k-", i)).Fence)
 		}
 		var file bytes.Buffer
-		spec := ops.PurgeSpec{Queue: "orders", All: true, Reason: "x", Export: dlq.ExportJSON(&file)}
+		spec := ops.PurgeSpec{Queue: "orders", Reason: "x", PurgeOptions: dlq.PurgeOptions{All: true, Export: dlq.ExportJSON(&file)}}
 		p := must(r.ops.PlanPurge(r.Context(), spec))
-		if rep, _, err := r.ops.Purge(r.Context(), p, spec, nil); err != nil || rep.Purged != 25 {
+		if rep, _, err := r.ops.Purge(r.Context(), p, spec); err != nil || rep.Purged != 25 {
 			t.Fatal(rep, err)
 		}
 		r.wantDepths(0, 0)
@@ -50,7 +50,7 @@ func TestPurgedLettersComeBack(t *testing.T) {
 			}
 		}
 		plan := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x"}))
-		if rep, _, err := r.ops.Replay(r.Context(), plan, nil); err != nil || rep.Replayed != 25 || rep.Copies != 25 {
+		if rep, _, err := r.ops.Replay(r.Context(), plan); err != nil || rep.Replayed != 25 || rep.Copies != 25 {
 			t.Error(rep, err)
 		}
 		r.wantDepths(0, 25)

@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // This file owns the time line of a key: where its steps come from, and what is not known. Tools
@@ -34,12 +35,12 @@ type Source string
 const (
 	FromRecord Source = "record" // the key's record
 	FromPast   Source = "past"   // the earlier attempts in the record
-	FromSeat   Source = "seat"   // the owner's seat and card
+	FromWorker Source = "seat"   // the owner's seat and card
 	FromLetter Source = "letter" // the dead letter
 	FromAudit  Source = "audit"  // an operator's act
 )
 
-// The kinds of steps, in Step.What.
+// The kinds of steps, in TimeStep.What.
 const (
 	StepSent      = "sent"
 	StepClaimed   = "claimed"
@@ -53,8 +54,8 @@ const (
 	StepAct       = "act" // Text begins with what was done
 )
 
-// A Step is something that happened to the key.
-type Step struct {
+// A TimeStep is something that happened to the key.
+type TimeStep struct {
 	// At is when; by the store's clock, but for FromLetter and FromAudit.
 	At time.Time
 	// What is the kind, and Text the rest of it for people. Class is that of a failure.
@@ -73,13 +74,13 @@ type TimeLine struct {
 	Key dedupe.Key
 	// Record is nil where the store has none.
 	Record *dedupe.Record
-	Steps  []Step
+	Steps  []TimeStep
 	// Gaps say what is not known, and why.
 	Gaps []string
-	// Seat is that of the worker that has the claim; nil where nobody has, or it has no seat. Job
+	// Worker is that of the worker that has the claim; nil where nobody has, or it has no seat. Job
 	// is what its card says of the key.
-	Seat *Seat
-	Job  *control.CardJob
+	Worker *WorkerState
+	Job    *control.RunningJob
 	// Letter is the dead letter, where KeyOptions.Letters found one.
 	Letter *dlq.Entry
 	// Replayed is the last replay of the queue's letters since the job failed or was parked; nil =
@@ -139,7 +140,7 @@ func (o *Ops) Key(ctx context.Context, queue string, k dedupe.Key, ko KeyOptions
 		}
 		l.Gaps = append(l.Gaps, text)
 	}
-	slices.SortStableFunc(l.Steps, func(a, b Step) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(l.Steps, func(a, b TimeStep) int { return a.At.Compare(b.At) })
 	if r == nil {
 		return l, fmt.Errorf("%w: %v", ErrNoKey, k)
 	}
@@ -214,14 +215,14 @@ func (o *Ops) Scopes(ctx context.Context, queue string) ([]string, error) {
 	}
 	types := map[string]bool{}
 	for _, s := range seats {
-		if s.Card == nil {
+		if s.Status == nil {
 			continue
 		}
-		for _, typ := range s.Card.Types {
+		for _, typ := range s.Status.Types {
 			types[typ] = true
 		}
 		if len(t.Scopes) == 0 {
-			add(s.Card.Scope, s.Card.Types)
+			add(s.Status.Scope, s.Status.Types)
 		}
 	}
 	for _, scope := range t.Scopes {
@@ -267,31 +268,31 @@ func (l *TimeLine) running(ctx context.Context, t *target, now time.Time) {
 		if s.Owner != r.Owner {
 			continue
 		}
-		l.Seat = s
-		if s.Card == nil {
+		l.Worker = s
+		if s.Status == nil {
 			continue
 		}
-		if j := slices.IndexFunc(s.Card.Jobs, func(j control.CardJob) bool { return j.Fence == r.Fence }); j >= 0 {
-			l.Job = &s.Card.Jobs[j] // by its fence, because a card may cut a key, or leave it out
+		if j := slices.IndexFunc(s.Status.Jobs, func(j control.RunningJob) bool { return j.Fence == r.Fence }); j >= 0 {
+			l.Job = &s.Status.Jobs[j] // by its fence, because a card may cut a key, or leave it out
 		}
 	}
 	if dead {
 		text := fmt.Sprintf("%s went silent %v ago; nobody has taken the key over yet", named(r.Owner), now.Sub(r.LeaseUntil).Round(time.Second))
-		if l.Seat != nil && !l.Seat.Alive() {
-			text += "; its seat is " + l.Seat.State
+		if l.Worker != nil && !l.Worker.Alive() {
+			text += "; its seat is " + l.Worker.State
 		}
-		l.Steps = append(l.Steps, Step{At: r.LeaseUntil, What: StepLeaseDied, Text: text, Attempt: r.Attempt, Fence: r.Fence, Owner: r.Owner, Source: FromRecord})
+		l.Steps = append(l.Steps, TimeStep{At: r.LeaseUntil, What: StepLeaseDied, Text: text, Attempt: r.Attempt, Fence: r.Fence, Owner: r.Owner, Source: FromRecord})
 		return
 	}
-	step := Step{At: now, What: StepRunning, Attempt: r.Attempt, Fence: r.Fence, Owner: r.Owner, Source: FromRecord}
+	step := TimeStep{At: now, What: StepRunning, Attempt: r.Attempt, Fence: r.Fence, Owner: r.Owner, Source: FromRecord}
 	step.Text = fmt.Sprintf("for %v, its lease lasts %v more", now.Sub(r.ClaimedAt).Round(time.Millisecond), r.LeaseUntil.Sub(now).Round(time.Second))
 	switch {
 	case l.Job != nil && l.Job.Overdue:
-		step.Source = FromSeat
+		step.Source = FromWorker
 		step.Text += "; its context has ended, and it runs on"
-	case l.Seat == nil && err == nil:
+	case l.Worker == nil && err == nil:
 		l.Gaps = append(l.Gaps, "its owner has no seat here, so nothing is known of it but the lease")
-	case l.Seat != nil && l.Seat.Alive() && l.Job == nil && l.Seat.Card != nil && l.Seat.Card.More == 0:
+	case l.Worker != nil && l.Worker.Alive() && l.Job == nil && l.Worker.Status != nil && l.Worker.Status.More == 0:
 		step.Text += "; the owner's last card does not name it"
 	}
 	l.Steps = append(l.Steps, step)
@@ -305,7 +306,7 @@ func (l *TimeLine) acts(ctx context.Context, s dedupe.Store, t *target) {
 		days = days[len(days)-auditDays:]
 	}
 	for _, day := range days {
-		for e, err := range control.Acts(ctx, s, day, day.Add(24*time.Hour-time.Nanosecond)) {
+		for e, err := range controlstore.Acts(ctx, s, day, day.Add(24*time.Hour-time.Nanosecond)) {
 			if err != nil {
 				l.Gaps = append(l.Gaps, "the audit could not be read: "+err.Error())
 				return
@@ -348,9 +349,9 @@ func (l *TimeLine) days() (days []time.Time) {
 
 // actOn is an act's step, where it was about this key. That of a replay is the queue's: it is the
 // key's where the record was reopened while it ran.
-func (l *TimeLine) actOn(e *AuditEntry, t *target) (Step, bool) {
+func (l *TimeLine) actOn(e *AuditEntry, t *target) (TimeStep, bool) {
 	text := fmt.Sprintf("%s by %s: %q", e.Act, e.By, e.Reason)
-	step := Step{At: e.Began, What: StepAct, Source: FromAudit, Audit: e.ID, Text: text}
+	step := TimeStep{At: e.Began, What: StepAct, Source: FromAudit, Audit: e.ID, Text: text}
 	if e.Err != "" {
 		step.Text += "; it failed: " + e.Err
 	} else if e.Ended.IsZero() {
@@ -359,7 +360,7 @@ func (l *TimeLine) actOn(e *AuditEntry, t *target) (Step, bool) {
 	if e.Object == l.Key.String() {
 		return step, true
 	}
-	if e.Act != ActReplay || l.Record == nil || e.Queue != t.known && e.Queue != t.Name {
+	if e.Act != string(dlq.ActReplay) || l.Record == nil || e.Queue != t.known && e.Queue != t.Name {
 		return step, false
 	}
 	if s := l.Record.Status; (s == dedupe.Failed || s == dedupe.Parked) && e.Began.After(l.Record.Finished) && e.Result["sent"] != "" {
@@ -376,9 +377,6 @@ func (l *TimeLine) actOn(e *AuditEntry, t *target) (Step, bool) {
 	}
 	return step, false
 }
-
-// ActReplay is what replays are called in the audit.
-const ActReplay = "replay"
 
 // replayReach is how long after a replay a claim that reopens a failure is taken to be its work.
 const replayReach = 15 * time.Minute
@@ -409,7 +407,7 @@ func (l *TimeLine) letter(ctx context.Context, t *target) {
 			continue
 		}
 		l.Letter = e
-		step := Step{At: e.At(), What: StepLetter, Class: e.Class(), Source: FromLetter}
+		step := TimeStep{At: e.At(), What: StepLetter, Class: e.Class(), Source: FromLetter}
 		if d != nil {
 			step.Fence = d.Fence
 		}
@@ -426,7 +424,7 @@ func (l *TimeLine) letter(ctx context.Context, t *target) {
 // steps are those that the record tells.
 func (l *TimeLine) steps(r *dedupe.Record) {
 	if !r.Sent.IsZero() {
-		l.Steps = append(l.Steps, Step{At: r.Sent, What: StepSent, Source: FromRecord})
+		l.Steps = append(l.Steps, TimeStep{At: r.Sent, What: StepSent, Source: FromRecord})
 	} else {
 		l.Gaps = append(l.Gaps, "when it was sent is not recorded")
 	}
@@ -440,7 +438,7 @@ func (l *TimeLine) steps(r *dedupe.Record) {
 	if r.Status == dedupe.Released && !r.Updated.Equal(r.ClaimedAt) || r.Status != dedupe.Released {
 		l.claimed(len(r.Past), before, last, FromRecord)
 	}
-	step := Step{At: r.Updated, Attempt: r.Attempt, Fence: r.Fence, Owner: r.Owner, Source: FromRecord}
+	step := TimeStep{At: r.Updated, Attempt: r.Attempt, Fence: r.Fence, Owner: r.Owner, Source: FromRecord}
 	switch r.Status {
 	case dedupe.Done:
 		step.At, step.What = r.Finished, StepDone
@@ -461,7 +459,7 @@ func (l *TimeLine) steps(r *dedupe.Record) {
 
 // claimed is the step of a claim; nth is how many attempts the record has of before it.
 func (l *TimeLine) claimed(nth int, before, a dedupe.Attempt, from Source) {
-	step := Step{At: a.Claimed, What: StepClaimed, Attempt: a.Number, Fence: a.Fence, Owner: a.Owner, Source: from}
+	step := TimeStep{At: a.Claimed, What: StepClaimed, Attempt: a.Number, Fence: a.Fence, Owner: a.Owner, Source: from}
 	switch {
 	case nth == 0:
 		if a.Number > 1 {
@@ -490,7 +488,7 @@ func lost(from, to int) string {
 
 // ended is the step of an earlier attempt's end.
 func (l *TimeLine) ended(a dedupe.Attempt) {
-	step := Step{At: a.Ended, Attempt: a.Number, Fence: a.Fence, Owner: a.Owner, Class: a.Class, Text: a.Err, Source: FromPast}
+	step := TimeStep{At: a.Ended, Attempt: a.Number, Fence: a.Fence, Owner: a.Owner, Class: a.Class, Text: a.Err, Source: FromPast}
 	switch a.End {
 	case dedupe.Released:
 		step.What = StepReleased

@@ -39,14 +39,21 @@ func (o *Ops) Groups(ctx context.Context, queue string, f dlq.Filter) (dlq.Group
 	return q.GroupShown(ctx, f, o.shown)
 }
 
-// Letter gives the letters of one job, by its key, its id or a message's id, as [dlq.Queue.Get]
-// does. Options.Redact has changed them.
-func (o *Ops) Letter(ctx context.Context, queue, name string) ([]dlq.Entry, error) {
-	q, err := o.lettersOf(queue)
+// LetterQuery names the letters of one job.
+type LetterQuery struct {
+	// Queue is a Target's name.
+	Queue string
+	// Job is the job's key, its id, or the id of a letter's message. Required.
+	Job string
+}
+
+// Letter gives the letters of one job, as [dlq.Queue.Get] does. Options.Redact has changed them.
+func (o *Ops) Letter(ctx context.Context, lq LetterQuery) ([]dlq.Entry, error) {
+	q, err := o.lettersOf(lq.Queue)
 	if err != nil {
 		return nil, err
 	}
-	found, err := q.Get(ctx, name)
+	found, err := q.Get(ctx, lq.Job)
 	for i := range found {
 		found[i].Message = o.shown(found[i].Message)
 	}
@@ -61,12 +68,24 @@ func (o *Ops) lettersOf(queue string) (*dlq.Queue, error) {
 	return t.letters()
 }
 
+// ActSpec is an act of a tool's own.
+type ActSpec struct {
+	// Queue is a Target's name.
+	Queue string
+	// Act is what is done, such as "redrive". Required; at most 64 bytes.
+	Act string
+	// Reason is why. Required; at most 256 bytes.
+	Reason string
+	// Detail is what else the audit is to have of the intent.
+	Detail map[string]string
+}
+
 // Act does something of a tool's own to a queue, with an audit record around it, as all acts have
 // one. do answers what came of it. The id is the record's.
-func (o *Ops) Act(ctx context.Context, queue, act, reason string, detail map[string]string, do func(context.Context) (map[string]string, error)) (audit string, err error) {
-	t, err := o.target(queue)
+func (o *Ops) Act(ctx context.Context, spec ActSpec, do func(context.Context) (map[string]string, error)) (audit string, err error) {
+	t, err := o.target(spec.Queue)
 	if err != nil {
 		return "", err
 	}
-	return o.act(ctx, t.Store, AuditEntry{Act: act, Reason: reason, Queue: t.known, Detail: detail}, do)
+	return o.act(ctx, t.Store, AuditEntry{Act: spec.Act, Reason: spec.Reason, Queue: t.known, Detail: spec.Detail}, do)
 }

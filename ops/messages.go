@@ -24,14 +24,22 @@ const (
 	peekHold = 30 * time.Second
 )
 
-// Peek receives some messages and gives them back at once; at most [MaxPeek]. Each has one receive
-// more then, which a queue with a redrive policy counts. A queue that keeps the order of groups is
-// refused without force, because its groups stand still meanwhile; the error wraps [ErrRefused].
+// PeekOptions say how many messages are looked at.
+type PeekOptions struct {
+	// Max is how many at most. Required; at most [MaxPeek].
+	Max int
+	// Force also looks at a queue that keeps the order of groups.
+	Force bool
+}
+
+// Peek receives some messages and gives them back at once. Each has one receive more then, which a
+// queue with a redrive policy counts. A queue that keeps the order of groups is refused without
+// Force, because its groups stand still meanwhile; the error wraps [ErrRefused].
 //
 // A queue that is a [broker.Peeker], as one in a database, is looked at without a receive. It shows
 // messages that are hidden as well, such as one that its workers keep back, and of a group the head
 // alone.
-func (o *Ops) Peek(ctx context.Context, queue string, n int, force bool) ([]*broker.Message, error) {
+func (o *Ops) Peek(ctx context.Context, queue string, po PeekOptions) ([]*broker.Message, error) {
 	t, err := o.target(queue)
 	if err != nil {
 		return nil, err
@@ -40,8 +48,9 @@ func (o *Ops) Peek(ctx context.Context, queue string, n int, force bool) ([]*bro
 	if err != nil {
 		return nil, err
 	}
+	n := po.Max
 	if n < 1 || n > MaxPeek {
-		return nil, fmt.Errorf("%w: Peek: n is %d, want 1 to %d", ErrRefused, n, MaxPeek)
+		return nil, fmt.Errorf("%w: PeekOptions.Max is %d, want 1 to %d", ErrRefused, n, MaxPeek)
 	}
 	if p, ok := broker.As[broker.Peeker](q); ok {
 		var ms []*broker.Message
@@ -53,7 +62,7 @@ func (o *Ops) Peek(ctx context.Context, queue string, n int, force bool) ([]*bro
 		}
 		return ms, nil
 	}
-	if q.Limits().OrderedGroups && !force {
+	if q.Limits().OrderedGroups && !po.Force {
 		return nil, fmt.Errorf("%w: %s keeps the order of groups, and those of the messages that are looked at would stand still", ErrRefused, t.Name)
 	}
 	ms, err := receive(ctx, q, n, nil)

@@ -28,9 +28,10 @@ type Target struct {
 	Known string
 	// Queue is the queue; nil where only keys are looked at.
 	Queue broker.Broker
-	// Dead is the dead-letter queue. Letters reads it; default: made of Dead, with dlq's defaults.
-	Dead    broker.Broker
-	Letters *dlq.Queue
+	// DeadLetters is the dead-letter queue. Letters reads it; default: made of DeadLetters, with
+	// dlq's defaults.
+	DeadLetters broker.Broker
+	Letters     *dlq.Queue
 	// Store is the one that the queue's workers share.
 	Store dedupe.Store
 	// Scopes are those of the jobs' records. Default: those of the workers' cards.
@@ -102,8 +103,8 @@ func Open(ts []Target, o *Options) (*Ops, error) {
 		if values.IsNil(t.Queue) {
 			t.Queue = nil
 		}
-		if values.IsNil(t.Dead) {
-			t.Dead = nil
+		if values.IsNil(t.DeadLetters) {
+			t.DeadLetters = nil
 		}
 		if values.IsNil(t.Store) {
 			t.Store = nil
@@ -119,8 +120,8 @@ func Open(ts []Target, o *Options) (*Ops, error) {
 			return nil, fmt.Errorf("ops: Open: Target %q: Retention is %v, want 0 or more", t.Name, t.Retention)
 		}
 		seen[t.Name] = true
-		if t.Letters == nil && t.Dead != nil {
-			l, err := dlq.New(t.Dead, nil)
+		if t.Letters == nil && t.DeadLetters != nil {
+			l, err := dlq.New(t.DeadLetters, nil)
 			if err != nil {
 				return nil, fmt.Errorf("ops: Open: Target %q: %w", t.Name, err)
 			}

@@ -17,6 +17,8 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -82,7 +84,7 @@ func bubble(t *testing.T, o ops.Options, f func(r *rig)) {
 		if o.By == "" {
 			o.By = "ana"
 		}
-		r.ops = must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, Dead: r.dead, Store: r.store, Scopes: []string{"orders"}}}, &o))
+		r.ops = must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: r.store, Scopes: []string{"orders"}}}, &o))
 		f(r)
 	})
 }
@@ -152,10 +154,10 @@ func TestOpen(t *testing.T) {
 		}
 	}
 	o := must(ops.Open([]ops.Target{{Name: "a", Queue: b}}, nil))
-	if _, err := o.Seats(t.Context(), "b"); !errors.Is(err, ops.ErrUnknownQueue) {
+	if _, err := o.Workers(t.Context(), "b"); !errors.Is(err, ops.ErrUnknownQueue) {
 		t.Error(err)
 	}
-	if _, err := o.Seats(t.Context(), "a"); !errors.Is(err, ops.ErrMissing) {
+	if _, err := o.Workers(t.Context(), "a"); !errors.Is(err, ops.ErrMissing) {
 		t.Error(err)
 	}
 }
@@ -175,14 +177,14 @@ func TestActs(t *testing.T) {
 			}
 			return nil
 		}
-		id, err := r.ops.Resolve(r.Context(), "", key, l.Fence, dedupe.Done, nil, "the bank has it")
+		id, err := r.ops.Resolve(r.Context(), ops.ResolveSpec{Key: key, Fence: l.Fence, To: dedupe.Done, Reason: "the bank has it"})
 		if err != nil || during != 1 {
 			r.Fatal(err, during)
 		}
 		if es := r.acts(); len(es) != 1 || es[0].ID != id || es[0].Ended.IsZero() || es[0].By != "ana" || es[0].Reason != "the bank has it" || es[0].Result["status"] != "done" {
 			r.Errorf("%+v", es)
 		}
-		if _, err := r.ops.Resolve(r.Context(), "", key, l.Fence+1, dedupe.Failed, nil, "x"); !errors.Is(err, dedupe.ErrLeaseLost) {
+		if _, err := r.ops.Resolve(r.Context(), ops.ResolveSpec{Key: key, Fence: l.Fence + 1, To: dedupe.Failed, Reason: "x"}); !errors.Is(err, dedupe.ErrLeaseLost) {
 			r.Error(err)
 		}
 		if es := r.acts(); len(es) != 2 || es[1].Err == "" {
@@ -203,7 +205,7 @@ func TestNoAudit(t *testing.T) {
 				}
 				return nil
 			}
-			id, err := r.ops.Forget(r.Context(), "", key, l.Fence, false, "again")
+			id, err := r.ops.Forget(r.Context(), ops.ForgetSpec{Key: key, Fence: l.Fence, Reason: "again"})
 			gone := must(r.store.Get(r.Context(), []dedupe.Key{key}))[0] == nil
 			if gone != without || (err == nil) != without || id != "" || !without && !errors.Is(err, ops.ErrNoAudit) {
 				r.Errorf("gone %v, %v", gone, err)
@@ -223,7 +225,7 @@ func TestLostEnd(t *testing.T) {
 			}
 			return nil
 		}
-		_, err := r.ops.Forget(r.Context(), "", key, l.Fence, false, "again")
+		_, err := r.ops.Forget(r.Context(), ops.ForgetSpec{Key: key, Fence: l.Fence, Reason: "again"})
 		if err == nil || !strings.Contains(err.Error(), "what was done is not in the audit") {
 			r.Error(err)
 		}
@@ -267,10 +269,10 @@ func TestPause(t *testing.T) {
 			r.Errorf("%d ran while paused", ran.Load())
 		}
 		states := must(r.ops.Overview(r.Context()))
-		if q := &states[0]; q.Paused == nil || q.Paused.Reason != "SMTP" || q.Workers().Live != 1 || q.Workers().HeadWait != nil || q.Seats[0].State != "paused" {
+		if q := &states[0]; q.Paused == nil || q.Paused.Reason != "SMTP" || q.Totals().Live != 1 || q.Totals().HeadWait != nil || q.Workers[0].State != "paused" {
 			r.Errorf("%+v", states)
 		}
-		f, err = r.ops.Resume(r.Context(), "orders", "", "over", nil)
+		f, err = r.ops.Resume(r.Context(), ops.ResumeSpec{Queue: "orders", Reason: "over"}, nil)
 		if err != nil || len(f.Behind) != 0 {
 			r.Errorf("%+v %v", f, err)
 		}
@@ -292,7 +294,7 @@ func TestPrice(t *testing.T) {
 		if _, err := r.ops.Pause(r.Context(), rule, nil); !errors.Is(err, ops.ErrRefused) || !strings.Contains(err.Error(), "about 100") {
 			r.Error(err)
 		}
-		if rules := must(control.Read(r.Context(), r.store)); rules.Version != 0 || len(r.acts()) != 0 {
+		if rules := must(controlstore.Read(r.Context(), r.store)); rules.Version != 0 || len(r.acts()) != 0 {
 			r.Errorf("%+v", rules)
 		}
 		if f, err := r.ops.Pause(r.Context(), rule, &ops.RuleOptions{Force: true}); err != nil || len(f.Rules) != 1 || f.Live != 0 {
@@ -321,7 +323,7 @@ func TestRivals(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if rules := must(control.Read(r.Context(), r.store)); len(rules.Rules) != 8 || len(ids) != 8 || len(r.acts()) != 8 {
+		if rules := must(controlstore.Read(r.Context(), r.store)); len(rules.Rules) != 8 || len(ids) != 8 || len(r.acts()) != 8 {
 			r.Errorf("%d rules, %d ids, %d acts", len(rules.Rules), len(ids), len(r.acts()))
 		}
 	})
@@ -337,8 +339,8 @@ func TestKeyReads(t *testing.T) {
 			}
 		}
 		l := r.claim(time.Hour, "w-2")
-		s := must(control.NewSeat(r.store, control.SeatOptions{Queue: "orders", Owner: "w-2"}))
-		if err := s.Beat(r.Context(), &control.Card{At: time.Now(), Scope: "orders", State: "running", Jobs: []control.CardJob{{Key: "A-1", Fence: l.Fence, At: time.Now()}}}); err != nil {
+		s := must(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: "w-2"}))
+		if err := s.Beat(r.Context(), &control.WorkerStatus{At: time.Now(), Scope: "orders", State: "running", Jobs: []control.RunningJob{{Key: "A-1", Fence: l.Fence, At: time.Now()}}}); err != nil {
 			r.Fatal(err)
 		}
 		r.store.gets.Store(0)
@@ -346,7 +348,7 @@ func TestKeyReads(t *testing.T) {
 		if n := r.store.gets.Load(); n > 12 {
 			r.Errorf("%d reads", n)
 		}
-		if line.Seat == nil || line.Job == nil || line.Steps[len(line.Steps)-1].What != ops.StepRunning {
+		if line.Worker == nil || line.Job == nil || line.Steps[len(line.Steps)-1].What != ops.StepRunning {
 			r.Errorf("%+v", line)
 		}
 		if len(line.Gaps) != 1 || !strings.Contains(line.Gaps[0], "were dropped from the record") {
@@ -366,14 +368,14 @@ func TestReplayStep(t *testing.T) {
 		l := r.claim(time.Minute, "w-1")
 		r.settle(l, dedupe.Failed, "timeout")
 		r.wait(time.Hour)
-		a := must(control.Begin(r.Context(), r.store, control.Entry{Act: ops.ActReplay, By: "ana", Reason: "bank back", Queue: "orders"}))
+		a := must(controlstore.Begin(r.Context(), r.store, control.Entry{Act: string(dlq.ActReplay), By: "ana", Reason: "bank back", Queue: "orders"}))
 		r.wait(time.Second)
 		if err := a.End(r.Context(), nil, nil); err != nil {
 			r.Fatal(err)
 		}
 		cs := must(r.store.Claim(r.Context(), []dedupe.ClaimRequest{{Key: key, Token: token(), TTL: time.Minute, Reopen: l.Fence, Owner: "w-2"}}))
 		r.settle(cs[0].Lease, dedupe.Done, "")
-		other := must(control.Begin(r.Context(), r.store, control.Entry{Act: ops.ActReplay, By: "bob", Reason: "another", Queue: "mails"}))
+		other := must(controlstore.Begin(r.Context(), r.store, control.Entry{Act: string(dlq.ActReplay), By: "bob", Reason: "another", Queue: "mails"}))
 		if err := other.End(r.Context(), nil, nil); err != nil {
 			r.Fatal(err)
 		}
@@ -392,7 +394,7 @@ func TestParts(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		r.store.fail = func(call string) error { return errors.New("the store is away") }
 		q := must(r.ops.Overview(r.Context()))[0]
-		if q.Depth == nil || q.Letters == nil || q.SeatsErr == nil || q.RulesErr == nil || q.Err() == nil {
+		if q.Depth == nil || q.Letters == nil || q.WorkersErr == nil || q.RulesErr == nil || q.Err() == nil {
 			r.Errorf("%+v", q)
 		}
 		if _, err := r.ops.Overview(r.Context(), "mails"); !errors.Is(err, ops.ErrUnknownQueue) {
@@ -400,7 +402,7 @@ func TestParts(t *testing.T) {
 		}
 	})
 	o := must(ops.Open([]ops.Target{{Name: "mute", Queue: mute{must(membroker.New(nil))}}}, nil))
-	if q := must(o.Overview(t.Context()))[0]; q.Depth != nil || q.Letters != nil || q.Err() != nil || q.Workers().PerMinute != nil {
+	if q := must(o.Overview(t.Context()))[0]; q.Depth != nil || q.Letters != nil || q.Err() != nil || q.Totals().PerMinute != nil {
 		t.Errorf("what a service does not tell is not known: %+v", q)
 	}
 }
@@ -462,7 +464,7 @@ func TestPeek(t *testing.T) {
 				r.Fatal(err)
 			}
 		}
-		ms := must(r.ops.Peek(r.Context(), "orders", 2, false))
+		ms := must(r.ops.Peek(r.Context(), "orders", ops.PeekOptions{Max: 2}))
 		if len(ms) != 2 || string(ms[0].Body) != "***" || ms[0].Attributes["card"] != "***" || ms[0].Receipt != "" {
 			r.Errorf("%+v", ms)
 		}
@@ -472,7 +474,7 @@ func TestPeek(t *testing.T) {
 		if got := must(r.queue.Receive(r.Context(), broker.ReceiveOptions{Max: 1, Visibility: time.Minute})); string(got[0].Body) != "secret" || got[0].Attributes["card"] != "4711" {
 			r.Errorf("%+v", got[0])
 		}
-		if _, err := r.ops.Peek(r.Context(), "orders", ops.MaxPeek+1, false); !errors.Is(err, ops.ErrRefused) {
+		if _, err := r.ops.Peek(r.Context(), "orders", ops.PeekOptions{Max: ops.MaxPeek + 1}); !errors.Is(err, ops.ErrRefused) {
 			r.Error(err)
 		}
 		if es := r.acts(); len(es) != 3 || es[0].Act != "send" {
@@ -515,8 +517,8 @@ func TestEmpty(t *testing.T) {
 func TestStalled(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		l := r.claim(30*time.Second, "w-9")
-		s := must(control.NewSeat(r.store, control.SeatOptions{Queue: "orders", Owner: "w-9"}))
-		if err := s.Beat(r.Context(), &control.Card{At: time.Now(), Scope: "orders", State: "running", Jobs: []control.CardJob{{Key: "A-1", Fence: l.Fence, At: time.Now()}}}); err != nil {
+		s := must(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: "w-9"}))
+		if err := s.Beat(r.Context(), &control.WorkerStatus{At: time.Now(), Scope: "orders", State: "running", Jobs: []control.RunningJob{{Key: "A-1", Fence: l.Fence, At: time.Now()}}}); err != nil {
 			r.Fatal(err)
 		}
 		for _, scan := range []bool{false, true} {
@@ -552,8 +554,8 @@ func TestSeated(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		sit := func(queue string) {
 			t.Helper()
-			seat := must(control.NewSeat(r.store, control.SeatOptions{Queue: queue, Owner: "w-1/1"}))
-			if err := seat.Beat(r.Context(), &control.Card{At: time.Now(), State: "running"}); err != nil {
+			seat := must(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: queue, Owner: "w-1/1"}))
+			if err := seat.Beat(r.Context(), &control.WorkerStatus{At: time.Now(), State: "running"}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -561,11 +563,11 @@ func TestSeated(t *testing.T) {
 		r.wait(20 * time.Hour)
 		sit("orders")
 		sit("orders")
-		if got := must(r.ops.Seated(r.Context())); fmt.Sprint(got) != "[eu/mails orders]" {
+		if got := must(r.ops.QueuesWithWorkers(r.Context())); fmt.Sprint(got) != "[eu/mails orders]" {
 			t.Error(got)
 		}
 		r.wait(5 * time.Hour)
-		if got := must(r.ops.Seated(r.Context())); fmt.Sprint(got) != "[orders]" {
+		if got := must(r.ops.QueuesWithWorkers(r.Context())); fmt.Sprint(got) != "[orders]" {
 			t.Error(got)
 		}
 		rules, err := r.ops.Rules(r.Context(), "orders")
@@ -581,7 +583,7 @@ func TestSeated(t *testing.T) {
 		}
 		bills := must(ops.Open([]ops.Target{{Name: "orders", Store: priced{Store: r.store}}}, nil))
 		price := (*ops.ScanError)(nil)
-		if got, err := bills.Seated(r.Context()); !errors.As(err, &price) || price.Records != 1000 {
+		if got, err := bills.QueuesWithWorkers(r.Context()); !errors.As(err, &price) || price.Records != 1000 {
 			t.Error(got, err)
 		}
 	})

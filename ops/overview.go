@@ -8,6 +8,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // This file owns the overview: what a screen of all queues shows. Tools call Overview, which asks
@@ -29,9 +30,9 @@ type QueueState struct {
 	Letters    *int64
 	LettersErr error
 
-	// Seats are the workers.
-	Seats    []Seat
-	SeatsErr error
+	// Workers are those.
+	Workers    []WorkerState
+	WorkersErr error
 	// Rules are those in force that speak of this queue, or of all.
 	Rules    []control.Rule
 	RulesErr error
@@ -42,8 +43,8 @@ type QueueState struct {
 	Version uint64
 }
 
-// Workers sums the cards up.
-type Workers struct {
+// WorkerTotals sum the cards up.
+type WorkerTotals struct {
 	// Live are those that work, Dead those that died in the last day.
 	Live, Dead int
 	// Busy of Slots handlers run.
@@ -77,8 +78,8 @@ type Workers struct {
 	// P95 is the longest of the workers' times by type.
 	P95 map[string]time.Duration
 	// Oldest is the job that has run longest; nil where no card names one. On is its worker.
-	Oldest *control.CardJob
-	On     *Seat
+	Oldest *control.RunningJob
+	On     *WorkerState
 	// Outages are what does not answer, as workers say: "store", "queue".
 	Outages map[string]int
 	// NoRules are workers that cannot read the rules.
@@ -90,9 +91,9 @@ var ran = map[string]bool{
 	string(onceq.OutcomeDone): false, string(onceq.OutcomeRetried): true, string(onceq.OutcomeFailed): true, string(onceq.OutcomeParked): true,
 }
 
-// Workers sums up what the cards say.
-func (q *QueueState) Workers() Workers {
-	w := SumUp(q.Seats)
+// Totals sums up what the cards say.
+func (q *QueueState) Totals() WorkerTotals {
+	w := SumUp(q.Workers)
 	if d := q.Depth; d != nil && d.Visible > 0 {
 		w.waitsFor(w.Stands)
 	}
@@ -100,8 +101,8 @@ func (q *QueueState) Workers() Workers {
 }
 
 // SumUp sums up the cards of some workers.
-func SumUp(seats []Seat) Workers {
-	w := Workers{
+func SumUp(seats []WorkerState) WorkerTotals {
+	w := WorkerTotals{
 		P95: map[string]time.Duration{}, Outages: map[string]int{}, MinuteTypes: map[string]control.Runs{},
 		Scopes: map[string][]string{}, Versions: map[string][]string{}, Retentions: map[time.Duration][]string{}, Interrupted: map[string][]string{},
 	}
@@ -115,7 +116,7 @@ func SumUp(seats []Seat) Workers {
 			continue
 		}
 		w.Live++
-		c := s.Card
+		c := s.Status
 		if c == nil {
 			continue
 		}
@@ -154,7 +155,7 @@ func SumUp(seats []Seat) Workers {
 			w.NoRules++
 		}
 		for j := range c.Jobs {
-			if job := &c.Jobs[j]; w.Oldest == nil || age(job, c) > age(w.Oldest, w.On.Card) {
+			if job := &c.Jobs[j]; w.Oldest == nil || age(job, c) > age(w.Oldest, w.On.Status) {
 				w.Oldest, w.On = job, s
 			}
 		}
@@ -170,7 +171,7 @@ func SumUp(seats []Seat) Workers {
 }
 
 // fullFor is for how long a worker has had no free slot and begun no job, when it wrote its card.
-func fullFor(c *control.Card) time.Duration {
+func fullFor(c *control.WorkerStatus) time.Duration {
 	if c.FullSince.IsZero() {
 		return 0
 	}
@@ -182,17 +183,17 @@ const standsFrom = 30 * time.Second
 
 // full counts the workers that stand still. A job that always takes an hour is no reason to say so
 // after a minute.
-func (w *Workers) full(seats []Seat) {
+func (w *WorkerTotals) full(seats []WorkerState) {
 	least := standsFrom
 	for _, d := range w.P95 {
 		least = max(least, 2*d)
 	}
 	for i := range seats {
 		s := &seats[i]
-		if !s.Alive() || s.Card == nil {
+		if !s.Alive() || s.Status == nil {
 			continue
 		}
-		if d := fullFor(s.Card); d >= least {
+		if d := fullFor(s.Status); d >= least {
 			if w.Full == 0 || d < w.FullFor {
 				w.FullFor = d
 			}
@@ -202,14 +203,14 @@ func (w *Workers) full(seats []Seat) {
 }
 
 // waitsFor raises the wait of the queue's head: something waits, and nothing has begun for so long.
-func (w *Workers) waitsFor(d time.Duration) {
+func (w *WorkerTotals) waitsFor(d time.Duration) {
 	if d > 0 && (w.HeadWait == nil || *w.HeadWait < d) {
 		w.HeadWait, w.HeadLeast = &d, true
 	}
 }
 
 // minute adds what a card says of the last minute.
-func (w *Workers) minute(c *control.Card) {
+func (w *WorkerTotals) minute(c *control.WorkerStatus) {
 	if c.Minute == nil {
 		return
 	}
@@ -227,8 +228,8 @@ func (w *Workers) minute(c *control.Card) {
 }
 
 // compare notes the settings of a live worker.
-func (w *Workers) compare(s *Seat) {
-	c := s.Card
+func (w *WorkerTotals) compare(s *WorkerState) {
+	c := s.Status
 	w.Scopes[c.Scope] = append(w.Scopes[c.Scope], s.Owner)
 	w.Versions[c.Version] = append(w.Versions[c.Version], s.Owner)
 	if c.Retention > 0 {
@@ -238,15 +239,15 @@ func (w *Workers) compare(s *Seat) {
 }
 
 // age is for how long a job ran when its worker wrote the card; both times are by its clock.
-func age(j *control.CardJob, c *control.Card) time.Duration { return c.At.Sub(j.At) }
+func age(j *control.RunningJob, c *control.WorkerStatus) time.Duration { return c.At.Sub(j.At) }
 
 // Running is for how long a card's job had run when the worker wrote the card. It may have ended
 // since, so the card's own age is not added.
-func (s *Seat) Running(j *control.CardJob) time.Duration {
-	if s.Card == nil || j.At.IsZero() {
+func (s *WorkerState) Running(j *control.RunningJob) time.Duration {
+	if s.Status == nil || j.At.IsZero() {
 		return 0
 	}
-	return max(0, age(j, s.Card))
+	return max(0, age(j, s.Status))
 }
 
 // Overview asks what is known of the queues; no name means all targets. It costs two requests to
@@ -272,10 +273,10 @@ func (o *Ops) Overview(ctx context.Context, queues ...string) ([]QueueState, err
 		if t.Queue != nil {
 			all.Go(func() { q.Depth, q.DepthErr = depth(ctx, t.Queue) })
 		}
-		if t.Dead != nil {
+		if t.DeadLetters != nil {
 			all.Go(func() {
 				var d *broker.Depth
-				if d, q.LettersErr = depth(ctx, t.Dead); d != nil {
+				if d, q.LettersErr = depth(ctx, t.DeadLetters); d != nil {
 					n := d.Visible + d.InFlight + d.Delayed
 					q.Letters = &n
 				}
@@ -284,7 +285,7 @@ func (o *Ops) Overview(ctx context.Context, queues ...string) ([]QueueState, err
 		if t.Store == nil {
 			continue
 		}
-		all.Go(func() { q.Seats, q.SeatsErr = t.seats(ctx) })
+		all.Go(func() { q.Workers, q.WorkersErr = t.seats(ctx) })
 		all.Go(func() { q.rules(ctx, t) })
 	}
 	all.Wait()
@@ -318,7 +319,7 @@ func (o *Ops) Rules(ctx context.Context, queue string) ([]control.Rule, error) {
 }
 
 func (q *QueueState) rules(ctx context.Context, t *target) {
-	rules, err := control.Read(ctx, t.Store)
+	rules, err := controlstore.Read(ctx, t.Store)
 	if err != nil {
 		q.RulesErr = err
 		return
@@ -351,7 +352,7 @@ func (q *QueueState) PausedPart() *control.Rule {
 
 // Err is the first error of the parts.
 func (q *QueueState) Err() error {
-	for _, err := range [...]error{q.DepthErr, q.SeatsErr, q.RulesErr, q.LettersErr} {
+	for _, err := range [...]error{q.DepthErr, q.WorkersErr, q.RulesErr, q.LettersErr} {
 		if err != nil {
 			return err
 		}

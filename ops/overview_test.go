@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -37,10 +38,10 @@ func (r *rig) seated(queues, workers, keys int) (o *ops.Ops, asks []*asked) {
 		queue := &asked{Broker: must(membroker.New(&membroker.Options{Name: name}))}
 		dead := &asked{Broker: must(membroker.New(&membroker.Options{Name: name + "-dead"}))}
 		asks = append(asks, queue, dead)
-		ts = append(ts, ops.Target{Name: name, Queue: queue, Dead: dead, Store: r.store})
+		ts = append(ts, ops.Target{Name: name, Queue: queue, DeadLetters: dead, Store: r.store})
 		for w := range workers {
-			seat := must(control.NewSeat(r.store, control.SeatOptions{Queue: name, Owner: fmt.Sprint("w-", w)}))
-			if err := seat.Beat(r.Context(), &control.Card{At: time.Now(), State: "running", Slots: 10, Busy: 3}); err != nil {
+			seat := must(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: name, Owner: fmt.Sprint("w-", w)}))
+			if err := seat.Beat(r.Context(), &control.WorkerStatus{At: time.Now(), State: "running", Slots: 10, Busy: 3}); err != nil {
 				r.Fatal(err)
 			}
 		}
@@ -67,8 +68,8 @@ func TestOverviewCalls(t *testing.T) {
 		for range 2 { // the second look costs what the first did
 			before := r.store.gets.Load()
 			states := must(o.Overview(r.Context()))
-			if len(states) != 5 || states[4].Workers().Live != 40 || states[4].Workers().Busy != 120 {
-				t.Errorf("%+v", states[4].Workers())
+			if len(states) != 5 || states[4].Totals().Live != 40 || states[4].Totals().Busy != 120 {
+				t.Errorf("%+v", states[4].Totals())
 			}
 			if n := r.store.gets.Load() - before; n > 5*4 {
 				t.Errorf("%d reads of the store, want 20 at most", n)

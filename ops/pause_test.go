@@ -48,9 +48,9 @@ func TestPauseThatOutlastsTheQueue(t *testing.T) {
 			other := must(membroker.New(&membroker.Options{Name: "mails"}))
 			o := must(ops.Open([]ops.Target{{Name: "mails", Queue: other, Store: r.store}, {Name: "orders", Queue: c.queue, Store: r.store}}, &ops.Options{By: "ana"}))
 			c.rule.Do, c.rule.Until, c.rule.Reason = control.Pause, time.Now().Add(c.d), "x"
-			p, perr := o.Price(r.Context(), c.rule)
+			p, perr := o.Cost(r.Context(), c.rule)
 			_, err := o.Pause(r.Context(), c.rule, &ops.RuleOptions{Follow: -1})
-			if c.refused != (errors.Is(err, ops.ErrRefused) && errors.As(perr, new(*control.PriceError)) && strings.Contains(err.Error(), "keeps a message for 4d")) || !c.refused && err != nil {
+			if c.refused != (errors.Is(err, ops.ErrRefused) && errors.As(perr, new(*control.CostError)) && strings.Contains(err.Error(), "keeps a message for 4d")) || !c.refused && err != nil {
 				r.Errorf("%s: %v, %v", name, err, perr)
 			}
 			if c.queue.err == away && !errors.Is(p.Unread, away) {

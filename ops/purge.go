@@ -2,6 +2,7 @@ package ops
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 
 	"github.com/onceq/onceq/dlq"
@@ -12,21 +13,34 @@ import (
 
 // PurgeSpec says which letters are removed, and where they are kept.
 type PurgeSpec struct {
-	// Queue is a Target's name. Filter chooses the letters; All says that the empty one is meant.
-	Queue  string
-	Filter dlq.Filter
-	All    bool
-	// Export and NoExport are those of [dlq.PurgeOptions]: one of the two is required for the act.
-	Export   func(dlq.Entry) error
-	NoExport bool
-	// Beside is as in [ReplaySpec]; By is who acts, by default Options.By, and Reason is why.
-	Beside     bool
+	// PurgeOptions are dlq's. Plan and DryRun are left empty: the act gets its plan, and PlanPurge
+	// is the dry run. Export or NoExport is required for the act.
+	dlq.PurgeOptions
+	// Queue is a Target's name.
+	Queue string
+	// By is who acts; default: Options.By. Reason is why. Both are required for the act.
 	By, Reason string
+	// Beside is as in [ReplaySpec].
+	Beside bool
+}
+
+// checkPurge is the error where something is set that ops sets by itself.
+func checkPurge(s *PurgeSpec) error {
+	switch {
+	case s.Plan != nil:
+		return fmt.Errorf("%w: PurgeSpec.Plan is set; give the plan to Purge", ErrRefused)
+	case s.DryRun:
+		return fmt.Errorf("%w: PurgeSpec.DryRun is set; PlanPurge is the dry run", ErrRefused)
+	}
+	return nil
 }
 
 // PlanPurge freezes the letters that spec chooses. Nothing is removed. The errors are as in
 // PlanReplay.
 func (o *Ops) PlanPurge(ctx context.Context, spec PurgeSpec) (*dlq.Plan, error) {
+	if err := checkPurge(&spec); err != nil {
+		return nil, err
+	}
 	q, err := o.lettersOf(spec.Queue)
 	if err != nil {
 		return nil, err
@@ -36,7 +50,10 @@ func (o *Ops) PlanPurge(ctx context.Context, spec PurgeSpec) (*dlq.Plan, error) 
 
 // Purge removes the letters of a plan, and no others. Their jobs stay failed or parked in the
 // store. The audit has the intent before, and the numbers after.
-func (o *Ops) Purge(ctx context.Context, p *dlq.Plan, spec PurgeSpec, each func(dlq.Step)) (rep dlq.Report, audit string, err error) {
+func (o *Ops) Purge(ctx context.Context, p *dlq.Plan, spec PurgeSpec) (rep dlq.Report, audit string, err error) {
+	if err := checkPurge(&spec); err != nil {
+		return rep, "", err
+	}
 	t, err := o.target(spec.Queue)
 	if err != nil {
 		return rep, "", err
@@ -45,7 +62,8 @@ func (o *Ops) Purge(ctx context.Context, p *dlq.Plan, spec PurgeSpec, each func(
 	if err != nil {
 		return rep, "", err
 	}
-	po := dlq.PurgeOptions{Plan: p, Filter: dlq.Filter{Max: spec.Filter.Max}, Export: spec.Export, NoExport: spec.NoExport, Each: each}
+	po := spec.PurgeOptions
+	po.Plan, po.Filter, po.All = p, dlq.Filter{Max: spec.Max}, false // the plan has chosen
 	if err := q.CheckPurge(po); err != nil {
 		return rep, "", err
 	}
@@ -53,7 +71,7 @@ func (o *Ops) Purge(ctx context.Context, p *dlq.Plan, spec PurgeSpec, each func(
 	if rest := restOf(p); rest != "" {
 		detail["rest"] = rest
 	}
-	audit, err = o.letterAct(ctx, t, p, ActPurge, spec.By, spec.Reason, spec.Beside, detail, func(ctx context.Context) (map[string]string, error) {
+	audit, err = o.letterAct(ctx, t, p, dlq.ActPurge, spec.By, spec.Reason, spec.Beside, detail, func(ctx context.Context) (map[string]string, error) {
 		var err error
 		rep, err = q.Purge(ctx, po)
 		return counted(&rep), err

@@ -126,39 +126,64 @@ func (o *Ops) storeOf(queue string) (dedupe.Store, error) {
 	return t.store()
 }
 
-// Resolve is an operator's word on a parked record, as [dedupe.Resolve] has it: to done, failed or
-// released. fence is the record's. The id is that of the act in the audit. A record that is not
-// parked under that fence is not touched; the error wraps [dedupe.ErrLeaseLost]. The job's letter
-// is not touched either: a released job runs by it, so plan it with PlanLetters, and replay the
-// plan.
-func (o *Ops) Resolve(ctx context.Context, queue string, k dedupe.Key, fence uint64, to dedupe.Status, result []byte, reason string) (audit string, err error) {
-	s, err := o.storeOf(queue)
+// ResolveSpec is an operator's word on a parked record.
+type ResolveSpec struct {
+	// Queue is a Target's name; empty = the first one. Key and Fence are the record's.
+	Queue string
+	Key   dedupe.Key
+	Fence uint64
+	// To is what the record is to be: done, failed or released. Result is that of a done one.
+	To     dedupe.Status
+	Result []byte
+	// Reason is why. Required.
+	Reason string
+}
+
+// Resolve is an operator's word on a parked record, as [dedupe.Resolve] has it. The id is that of
+// the act in the audit. A record that is not parked under that fence is not touched; the error
+// wraps [dedupe.ErrLeaseLost]. The job's letter is not touched either: a released job runs by it,
+// so plan it with PlanLetters, and replay the plan.
+func (o *Ops) Resolve(ctx context.Context, spec ResolveSpec) (audit string, err error) {
+	s, err := o.storeOf(spec.Queue)
 	if err != nil {
 		return "", err
 	}
-	if err := own(k); err != nil {
+	if err := own(spec.Key); err != nil {
 		return "", err
 	}
-	return o.act(ctx, s, recordAct("resolve", k, fence, reason, "to", to.String()), func(ctx context.Context) (map[string]string, error) {
-		if err := dedupe.Resolve(ctx, s, k, fence, to, result); err != nil {
+	to := spec.To.String()
+	return o.act(ctx, s, recordAct("resolve", spec.Key, spec.Fence, spec.Reason, "to", to), func(ctx context.Context) (map[string]string, error) {
+		if err := dedupe.Resolve(ctx, s, spec.Key, spec.Fence, spec.To, spec.Result); err != nil {
 			return nil, err
 		}
-		return map[string]string{"status": to.String()}, nil
+		return map[string]string{"status": to}, nil
 	})
 }
 
-// Forget removes a record, so that the next message of its key runs as if it were the first. fence
-// must be the record's. force removes that of a live claim, too, whose run then cannot record its
-// end. The id is that of the act in the audit.
-func (o *Ops) Forget(ctx context.Context, queue string, k dedupe.Key, fence uint64, force bool, reason string) (audit string, err error) {
-	s, err := o.storeOf(queue)
+// ForgetSpec names a record that is to be removed.
+type ForgetSpec struct {
+	// Queue is a Target's name; empty = the first one. Key and Fence are the record's.
+	Queue string
+	Key   dedupe.Key
+	Fence uint64
+	// Force also removes the record of a live claim, whose run then cannot record its end.
+	Force bool
+	// Reason is why. Required.
+	Reason string
+}
+
+// Forget removes a record, so that the next message of its key runs as if it were the first. The id
+// is that of the act in the audit.
+func (o *Ops) Forget(ctx context.Context, spec ForgetSpec) (audit string, err error) {
+	s, err := o.storeOf(spec.Queue)
 	if err != nil {
 		return "", err
 	}
+	k := spec.Key
 	if err := own(k); err != nil {
 		return "", err
 	}
-	return o.act(ctx, s, recordAct("forget", k, fence, reason, "force", strconv.FormatBool(force)), func(ctx context.Context) (map[string]string, error) {
+	return o.act(ctx, s, recordAct("forget", k, spec.Fence, spec.Reason, "force", strconv.FormatBool(spec.Force)), func(ctx context.Context) (map[string]string, error) {
 		r, err := get(ctx, s, k)
 		if err != nil {
 			return nil, err
@@ -166,7 +191,7 @@ func (o *Ops) Forget(ctx context.Context, queue string, k dedupe.Key, fence uint
 		if r == nil {
 			return nil, fmt.Errorf("%w: %v", ErrNoKey, k)
 		}
-		errs, err := s.Forget(ctx, []dedupe.Forgotten{{Key: k, Fence: fence, Force: force}})
+		errs, err := s.Forget(ctx, []dedupe.Forgotten{{Key: k, Fence: spec.Fence, Force: spec.Force}})
 		switch {
 		case err != nil:
 			return nil, err

@@ -8,54 +8,43 @@ import (
 	"strings"
 	"time"
 
-	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // This file owns replays: the plan with what the store says of its letters, and the act. Tools call
 // PlanReplay, show the numbers, and call Replay. A Plan is its caller's, and nothing is locked:
 // fences decide where two replays meet.
 
-// ReplaySpec says which letters are replayed, and how. By and Reason are required for the act.
+// ReplaySpec says which letters are replayed, and how.
 type ReplaySpec struct {
-	// Queue is a Target's name. Filter chooses the letters.
-	Queue  string
-	Filter dlq.Filter
-	// To is where they are sent. Default: the Target's queue.
-	To broker.Sender
-	// Canary, Ramp, CanaryWait, CanaryAny, PerSecond, Edit, Vouch, Expired and Unproven are those
-	// of [dlq.ReplayOptions]. The act asks the store for the jobs of a batch. It goes on when all
-	// are done. It ends with a [*dlq.CanaryError] when an attempt of one has failed since, or when
-	// not all are done at the end of CanaryWait. Without a Store it goes by letters that come back.
+	// ReplayOptions are dlq's. Plan, Judge, Done and DryRun are left empty: ops sets the first
+	// three by itself, and PlanReplay is the dry run. Other than in dlq:
 	//
-	// Canaries that nobody would run are refused, unless CanaryAny is set: while a rule pauses the
-	// queue, or a scope or type of the plan's letters, and where all workers that have a seat at
-	// the queue are dead or have left. The error wraps [ErrRefused].
-	Canary     int
-	Ramp       bool
-	CanaryWait time.Duration
-	CanaryAny  bool
-	PerSecond  float64
-	Edit       func(*broker.Outgoing) error
-	Vouch      bool
-	Expired    bool
-	Unproven   bool
-	// EachBatch is called when a batch has been watched.
-	EachBatch func(dlq.Batch)
+	//   - To is the Target's queue by default.
+	//   - The act asks the store for the jobs of a batch. It goes on when all are done. It ends
+	//     with a [*dlq.CanaryError] when an attempt of one has failed since, or when not all are
+	//     done at the end of CanaryWait. Without a Store it goes by letters that come back.
+	//   - Canaries that nobody would run are refused, unless CanaryAny is set: while a rule pauses
+	//     the queue, or a scope or type of the plan's letters, and where all workers that have a
+	//     seat at the queue are dead or have left. The error wraps [ErrRefused].
+	dlq.ReplayOptions
+	// Queue is a Target's name.
+	Queue string
+	// By is who acts; default: Options.By. Reason is why. Both are required for the act.
+	By, Reason string
 	// Beside lets the act go on although somebody else replays or purges the same queue, or did so
 	// and died within the last half minute. That does no harm, because of each letter only one copy
 	// runs; the numbers of both are then partial.
 	Beside bool
-	// By is who acts; default: Options.By. Reason is why.
-	By, Reason string
 	// Note is kept in the plan and in the audit, such as the command that Edit runs.
 	Note string
 }
 
-// Plan is a frozen set of letters with what the store says of them.
-type Plan struct {
+// ReplayPlan is a frozen set of letters with what the store says of them.
+type ReplayPlan struct {
 	*dlq.Plan
 	Spec ReplaySpec
 	// Reopen is how many letters reopen their failure. Ordinary is how many are sent for an
@@ -67,18 +56,15 @@ type Plan struct {
 	Done, Moved int
 }
 
-// ActPurge is what purges of dead letters are called in the audit.
-const ActPurge = "purge"
-
-// BesideError says that somebody else acts on the same letters. Entry is his act, as far as the
+// ConflictError says that somebody else acts on the same letters. Entry is his act, as far as the
 // audit has it. Left is how long until he is known to have died, should he stay silent.
-type BesideError struct {
+type ConflictError struct {
 	Entry AuditEntry
 	Left  time.Duration
 }
 
 // Error says who, and since when.
-func (e *BesideError) Error() string {
+func (e *ConflictError) Error() string {
 	return fmt.Sprintf("ops: %s began a %s of the letters of %s at %s UTC, %s, and is at it (audit %s); should he have died, they are free in %v",
 		e.Entry.By, e.Entry.Act, e.Entry.Queue, e.Entry.Began.UTC().Format("2006-01-02 15:04"), e.Entry.Object, e.Entry.ID, e.Left.Round(time.Second))
 }
@@ -89,18 +75,19 @@ func (e *BesideError) Error() string {
 //
 // With an error comes no plan, unless the error is dlq.ErrIncomplete: then there are more letters
 // than those that the plan lists, and they are of its Rest.
-func (o *Ops) PlanReplay(ctx context.Context, spec ReplaySpec) (*Plan, error) {
+func (o *Ops) PlanReplay(ctx context.Context, spec ReplaySpec) (*ReplayPlan, error) {
 	t, q, err := o.replayOf(&spec)
 	if err != nil {
 		return nil, err
 	}
-	ro := spec.options()
+	ro := spec.ReplayOptions
+	ro.Each = nil
 	ro.Canary, ro.CanaryWait, ro.Ramp, ro.CanaryAny = 0, 0, false, false // whether they fit is the act's to say
 	made, err := q.PlanReplay(ctx, ro)
 	if made == nil {
 		return nil, err
 	}
-	p := &Plan{Plan: made, Spec: spec}
+	p := &ReplayPlan{Plan: made, Spec: spec}
 	p.Note = spec.Note
 	if e := p.ask(ctx, t); e != nil {
 		return nil, e
@@ -110,12 +97,12 @@ func (o *Ops) PlanReplay(ctx context.Context, spec ReplaySpec) (*Plan, error) {
 
 // Load takes a plan that was kept in a file, and asks the store anew. Its letters are those of the
 // file: spec's Filter means nothing.
-func (o *Ops) Load(ctx context.Context, kept *dlq.Plan, spec ReplaySpec) (*Plan, error) {
+func (o *Ops) Load(ctx context.Context, kept *dlq.Plan, spec ReplaySpec) (*ReplayPlan, error) {
 	t, _, err := o.replayOf(&spec)
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{Plan: kept, Spec: spec}
+	p := &ReplayPlan{Plan: kept, Spec: spec}
 	p.Spec.Filter = dlq.Filter{Max: spec.Filter.Max}
 	return p, p.ask(ctx, t)
 }
@@ -123,19 +110,19 @@ func (o *Ops) Load(ctx context.Context, kept *dlq.Plan, spec ReplaySpec) (*Plan,
 // CheckReplay is the error with which Replay would refuse the plan before it writes down anything:
 // what the options contradict, and canaries that nobody would run. nil = none is known of. It reads
 // the rules and the seats.
-func (o *Ops) CheckReplay(ctx context.Context, p *Plan) error {
+func (o *Ops) CheckReplay(ctx context.Context, p *ReplayPlan) error {
 	_, _, _, err := o.acting(ctx, p)
 	return err
 }
 
 // acting is what an act by the plan needs, after everything was checked that can be.
-func (o *Ops) acting(ctx context.Context, p *Plan) (*target, *dlq.Queue, dlq.ReplayOptions, error) {
+func (o *Ops) acting(ctx context.Context, p *ReplayPlan) (*target, *dlq.Queue, dlq.ReplayOptions, error) {
 	spec := p.Spec
 	t, q, err := o.replayOf(&spec)
 	if err != nil {
 		return nil, nil, dlq.ReplayOptions{}, err
 	}
-	ro := spec.options()
+	ro := spec.ReplayOptions
 	ro.Plan = p.Plan
 	ro.Filter = dlq.Filter{Max: spec.Filter.Max}
 	if t.Store != nil {
@@ -144,7 +131,7 @@ func (o *Ops) acting(ctx context.Context, p *Plan) (*target, *dlq.Queue, dlq.Rep
 			for i := range ls {
 				of[i] = &ls[i]
 			}
-			return new(Plan{Plan: p.Plan, Spec: spec}).judgeAll(ctx, t, of) // its own counts: p's are of the list
+			return new(ReplayPlan{Plan: p.Plan, Spec: spec}).judgeAll(ctx, t, of) // its own counts: p's are of the list
 		}
 		before := clock(ctx, t.Store)
 		ro.Done = func(ctx context.Context, batch []dlq.Ref) (dlq.Became, error) {
@@ -160,29 +147,27 @@ func (o *Ops) acting(ctx context.Context, p *Plan) (*target, *dlq.Queue, dlq.Rep
 	return t, q, ro, err
 }
 
-// Replay sends the letters of a plan, and no others, but for those of its Rest. each gets each
-// step; nil = nobody does. The audit has the intent before, and the numbers after. The report says
-// what was done, also beside an error: dlq's, a [*BesideError], or ErrNoAudit, where nothing was
-// done.
-func (o *Ops) Replay(ctx context.Context, p *Plan, each func(dlq.Step)) (rep dlq.Report, audit string, err error) {
+// Replay sends the letters of a plan, and no others, but for those of its Rest, by the plan's Spec.
+// The audit has the intent before, and the numbers after. The report says what was done, also
+// beside an error: dlq's, a [*ConflictError], or ErrNoAudit, where nothing was done.
+func (o *Ops) Replay(ctx context.Context, p *ReplayPlan) (rep dlq.Report, audit string, err error) {
 	t, q, ro, err := o.acting(ctx, p)
 	if err != nil {
 		return rep, "", err
 	}
 	spec := &p.Spec
-	ro.Each = each
 	detail := map[string]string{
 		"letters": strconv.Itoa(p.Count(dlq.Take)), "remove": strconv.Itoa(p.Count(dlq.Remove)), "leave": strconv.Itoa(p.Count(dlq.Leave)),
 	}
 	for name, v := range map[string]string{
 		"rest": restOf(p.Plan), "canary": number(spec.Canary), "canary any": word(spec.CanaryAny), "rate": rate(spec.PerSecond), "ramp": word(spec.Ramp), "expired": word(spec.Expired),
-		"unproven": word(spec.Unproven), "vouch": word(spec.Vouch), "edit": cutTo(p.Note, maxText),
+		"unproven": word(spec.Unproven), "vouch": word(spec.TrustUnsigned), "edit": cutTo(p.Note, maxText),
 	} {
 		if v != "" {
 			detail[name] = v
 		}
 	}
-	audit, err = o.letterAct(ctx, t, p.Plan, ActReplay, spec.By, spec.Reason, spec.Beside, detail, func(ctx context.Context) (map[string]string, error) {
+	audit, err = o.letterAct(ctx, t, p.Plan, dlq.ActReplay, spec.By, spec.Reason, spec.Beside, detail, func(ctx context.Context) (map[string]string, error) {
 		var err error
 		rep, err = q.Replay(ctx, ro)
 		return counted(&rep), err
@@ -192,11 +177,11 @@ func (o *Ops) Replay(ctx context.Context, p *Plan, each func(dlq.Step)) (rep dlq
 
 // letterAct is an act on the letters of a plan. While it lasts it holds the queue's letters, so
 // that another operator hears of it. An operator who died holds them for half a minute longer.
-func (o *Ops) letterAct(ctx context.Context, t *target, p *dlq.Plan, act, by, reason string, beside bool, detail map[string]string, do func(context.Context) (map[string]string, error)) (id string, err error) {
+func (o *Ops) letterAct(ctx context.Context, t *target, p *dlq.Plan, act dlq.Act, by, reason string, beside bool, detail map[string]string, do func(context.Context) (map[string]string, error)) (id string, err error) {
 	began := false
 	acting := func(ctx context.Context) error {
 		began = true
-		e := AuditEntry{Act: act, By: by, Reason: reason, Queue: t.known, Object: "plan " + p.ID, Detail: detail}
+		e := AuditEntry{Act: string(act), By: by, Reason: reason, Queue: t.known, Object: "plan " + p.ID, Detail: detail}
 		id, err = o.act(ctx, t.Store, e, do)
 		return err
 	}
@@ -204,7 +189,7 @@ func (o *Ops) letterAct(ctx context.Context, t *target, p *dlq.Plan, act, by, re
 		err = acting(ctx)
 		return id, err
 	}
-	err = control.Alone(ctx, t.Store, heldLetters(t.known), acting)
+	err = control.WithLock(ctx, t.Store, heldLetters(t.known), acting)
 	held, others := errors.AsType[*control.HeldError](err)
 	switch {
 	case began:
@@ -225,15 +210,15 @@ func heldLetters(queue string) string { return "letters/" + queue }
 const besideFor = 12 * time.Hour
 
 // besides names who acts on the letters of the target: the last one who has not said that he ended.
-func besides(ctx context.Context, t *target, act string, left time.Duration) error {
+func besides(ctx context.Context, t *target, act dlq.Act, left time.Duration) error {
 	now := time.Now()
-	found := &BesideError{Entry: AuditEntry{Act: act, By: "somebody", Queue: t.known, Object: "a plan", Began: now}, Left: left}
-	for e, err := range control.Acts(ctx, t.Store, now.Add(-besideFor), now.Add(time.Minute)) {
+	found := &ConflictError{Entry: AuditEntry{Act: string(act), By: "somebody", Queue: t.known, Object: "a plan", Began: now}, Left: left}
+	for e, err := range controlstore.Acts(ctx, t.Store, now.Add(-besideFor), now.Add(time.Minute)) {
 		switch {
 		case err != nil:
 			return found
 		case e.Queue != t.known || !e.Ended.IsZero():
-		case e.Act == ActReplay, e.Act == ActPurge:
+		case e.Act == string(dlq.ActReplay), e.Act == string(dlq.ActPurge):
 			found.Entry = e
 		}
 	}
@@ -241,6 +226,9 @@ func besides(ctx context.Context, t *target, act string, left time.Duration) err
 }
 
 func (o *Ops) replayOf(spec *ReplaySpec) (*target, *dlq.Queue, error) {
+	if err := checkReplay(spec); err != nil {
+		return nil, nil, err
+	}
 	t, err := o.target(spec.Queue)
 	if err != nil {
 		return nil, nil, err
@@ -259,15 +247,19 @@ func (o *Ops) replayOf(spec *ReplaySpec) (*target, *dlq.Queue, error) {
 	return t, q, nil
 }
 
-func (s *ReplaySpec) options() dlq.ReplayOptions {
-	return dlq.ReplayOptions{
-		Filter: s.Filter, To: s.To, Canary: s.Canary, Ramp: s.Ramp, CanaryWait: s.CanaryWait, CanaryAny: s.CanaryAny, PerSecond: s.PerSecond,
-		Edit: s.Edit, Vouch: s.Vouch, Expired: s.Expired, Unproven: s.Unproven, EachBatch: s.EachBatch,
+// checkReplay is the error where something is set that ops sets by itself.
+func checkReplay(s *ReplaySpec) error {
+	switch {
+	case s.Plan != nil || s.Judge != nil || s.Done != nil:
+		return fmt.Errorf("%w: ReplaySpec: Plan, Judge and Done are set by ops itself", ErrRefused)
+	case s.DryRun:
+		return fmt.Errorf("%w: ReplaySpec.DryRun is set; PlanReplay is the dry run", ErrRefused)
 	}
+	return nil
 }
 
 // ask judges the letters by their records. Without a store nothing is known of any.
-func (p *Plan) ask(ctx context.Context, t *target) error {
+func (p *ReplayPlan) ask(ctx context.Context, t *target) error {
 	p.Reopen, p.Ordinary, p.Unknown, p.Done, p.Moved = 0, 0, 0, 0, 0
 	all := make([]*dlq.Planned, len(p.Letters))
 	for i := range p.Letters {
@@ -276,10 +268,10 @@ func (p *Plan) ask(ctx context.Context, t *target) error {
 	return p.judgeAll(ctx, t, all)
 }
 
-func (p *Plan) judgeAll(ctx context.Context, t *target, all []*dlq.Planned) error {
+func (p *ReplayPlan) judgeAll(ctx context.Context, t *target, all []*dlq.Planned) error {
 	var of []*dlq.Planned
 	for _, l := range all {
-		l.Judgement, l.Why = dlq.Take, ""
+		l.Decision, l.Why = dlq.Take, ""
 		if t.Store == nil || dedupe.Key(l.Record).Validate() != nil {
 			p.Unknown++
 			continue
@@ -312,16 +304,16 @@ func (p *Plan) judgeAll(ctx context.Context, t *target, all []*dlq.Planned) erro
 
 // judge is what the record says of a letter. A letter without a fence reopens nothing, and an
 // edited one may have another key then, so that the record of this one says nothing of it.
-func (p *Plan) judge(l *dlq.Planned, r *dedupe.Record) {
+func (p *ReplayPlan) judge(l *dlq.Planned, r *dedupe.Record) {
 	switch {
 	case r == nil, l.Fence == 0, r.Status == dedupe.Done && p.Spec.Edit != nil:
 		p.Ordinary++
 	case r.Status == dedupe.Done:
 		p.Done++
-		l.Judgement, l.Why = dlq.Remove, "its job is done"
+		l.Decision, l.Why = dlq.Remove, "its job is done"
 	case r.Fence > l.Fence:
 		p.Moved++
-		l.Judgement, l.Why = dlq.Leave, fmt.Sprintf("its job has a newer claim: %v with fence %d", r.Status, r.Fence)
+		l.Decision, l.Why = dlq.Leave, fmt.Sprintf("its job has a newer claim: %v with fence %d", r.Status, r.Fence)
 	case r.Fence == l.Fence && (r.Status == dedupe.Failed || r.Status == dedupe.Parked):
 		p.Reopen++
 	default:

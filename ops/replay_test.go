@@ -11,10 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -67,7 +69,7 @@ func TestReplayJudges(t *testing.T) {
 		gone := r.died("forgotten")
 		must(r.store.Store.Forget(r.Context(), []dedupe.Forgotten{{Key: gone.Key, Fence: gone.Fence}}))
 		r.died("old", func(d *broker.Dead) { d.Scope, d.Key = "", "" })
-		r.died("early", func(d *broker.Dead) { d.Fence, d.Class = 0, dlq.ClassTooEarly })
+		r.died("early", func(d *broker.Dead) { d.Fence, d.Class = 0, onceq.ClassTooEarly })
 
 		spec := ops.ReplaySpec{Queue: "orders", Reason: "bank back", Note: "none"}
 		p := must(r.ops.PlanReplay(r.Context(), spec))
@@ -76,13 +78,14 @@ func TestReplayJudges(t *testing.T) {
 		}
 		r.wantDepths(7, 0)
 		var fates []string
-		rep, audit, err := r.ops.Replay(r.Context(), p, func(s dlq.Step) { fates = append(fates, s.Entry.Ref().Key+" "+s.Fate.String()) })
+		p.Spec.Each = func(s dlq.Step) { fates = append(fates, s.Entry.Ref().Key+" "+s.Result.String()) }
+		rep, audit, err := r.ops.Replay(r.Context(), p)
 		if err != nil || rep.Replayed != 4 || rep.Removed != 1 || len(rep.Skipped) != 2 || audit == "" {
 			t.Errorf("%v, %v, %v", err, rep, fates)
 		}
 		r.wantDepths(2, 4)
 		for e, err := range r.ops.Audit(r.Context(), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)) {
-			if err != nil || e.Act != ops.ActReplay || e.By != "ana" || e.Reason != "bank back" || e.Object != "plan "+p.ID || e.Queue != "orders" ||
+			if err != nil || e.Act != string(dlq.ActReplay) || e.By != "ana" || e.Reason != "bank back" || e.Object != "plan "+p.ID || e.Queue != "orders" ||
 				e.Result["sent"] != "4" || e.Result["removed"] != "1" || e.Detail["leave"] != "2" || e.Ended.IsZero() {
 				t.Errorf("%+v, %v", e, err)
 			}
@@ -109,7 +112,7 @@ func TestReplayIsRefused(t *testing.T) {
 			c := *p
 			c.Spec.Reason = "bank back"
 			change(&c.Spec)
-			_, audit, err := r.ops.Replay(r.Context(), &c, nil)
+			_, audit, err := r.ops.Replay(r.Context(), &c)
 			r.wantDepths(2, 0)
 			if err == nil || audit != "" {
 				t.Errorf("%v, audit %q", err, audit)
@@ -141,13 +144,13 @@ func TestReplayIsRefused(t *testing.T) {
 		at := r.actsAs(bob, "bob")
 		beside := *p
 		beside.Spec.Reason = "x"
-		_, _, err := r.ops.Replay(r.Context(), &beside, nil)
-		b, ok := errors.AsType[*ops.BesideError](err)
+		_, _, err := r.ops.Replay(r.Context(), &beside)
+		b, ok := errors.AsType[*ops.ConflictError](err)
 		if !ok || b.Entry.By != "bob" || b.Left <= 0 || b.Left > 30*time.Second || !strings.Contains(err.Error(), "bob began a purge of the letters of orders at ") {
 			t.Error(err)
 		}
 		<-time.After(time.Minute) // he lives, so he is still at it
-		if _, _, err := r.ops.Replay(r.Context(), &beside, nil); !errors.As(err, &b) {
+		if _, _, err := r.ops.Replay(r.Context(), &beside); !errors.As(err, &b) {
 			t.Error(err)
 		}
 		dies()
@@ -165,16 +168,17 @@ func TestReplayWatchesTheStore(t *testing.T) {
 		for i := range 13 {
 			r.died(fmt.Sprint("k-", i))
 		}
-		p := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x", Canary: 2, Ramp: true}))
-		var batches []dlq.Batch
-		p.Spec.EachBatch = func(b dlq.Batch) { batches = append(batches, b) }
+		p := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x", ReplayOptions: dlq.ReplayOptions{Canary: 2, Ramp: true}}))
+		var batches []dlq.Progress
+		p.Spec.EachBatch = func(b dlq.Progress) { batches = append(batches, b) }
 		began := time.Now()
-		rep, _, err := r.ops.Replay(r.Context(), p, func(s dlq.Step) {
-			if s.Fate == dlq.Replayed { // the worker's part
+		p.Spec.Each = func(s dlq.Step) {
+			if s.Result == dlq.Replayed { // the worker's part
 				ref := s.Entry.Ref()
 				r.settle(r.reclaim(dedupe.Key(ref.Record), ref.Fence), dedupe.Done, "")
 			}
-		})
+		}
+		rep, _, err := r.ops.Replay(r.Context(), p)
 		if err != nil || rep.Replayed != 13 || len(batches) != 2 || batches[0].Done != 2 || batches[1].Done != 10 || time.Since(began) > 10*time.Second {
 			t.Errorf("%v, %v, %+v after %v", err, rep, batches, time.Since(began))
 		}
@@ -185,22 +189,22 @@ func TestReplayWatchesTheStore(t *testing.T) {
 func TestPurgeOfLetters(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		r.died("a")
-		spec := ops.PurgeSpec{Queue: "orders", Filter: dlq.Filter{Class: "timeout"}, Reason: "refunded"}
+		spec := ops.PurgeSpec{Queue: "orders", Reason: "refunded", PurgeOptions: dlq.PurgeOptions{Filter: dlq.Filter{Class: "timeout"}}}
 		p := must(r.ops.PlanPurge(r.Context(), spec))
 		r.died("b")
-		if _, audit, err := r.ops.Purge(r.Context(), p, spec, nil); err == nil || audit != "" {
+		if _, audit, err := r.ops.Purge(r.Context(), p, spec); err == nil || audit != "" {
 			t.Errorf("without an Export: %v %q", err, audit)
 		}
 		r.wantDepths(2, 0)
 		kept := 0
 		spec.Export = func(dlq.Entry) error { kept++; return nil }
-		rep, audit, err := r.ops.Purge(r.Context(), p, spec, nil)
+		rep, audit, err := r.ops.Purge(r.Context(), p, spec)
 		if err != nil || rep.Purged != 1 || kept != 1 {
 			t.Errorf("%v, %v", err, rep)
 		}
 		r.wantDepths(1, 0)
-		e := must(control.ReadAct(r.Context(), r.store, audit))
-		if e.Act != ops.ActPurge || e.Result["purged"] != "1" || e.Reason != "refunded" {
+		e := must(controlstore.ReadAct(r.Context(), r.store, audit))
+		if e.Act != string(dlq.ActPurge) || e.Result["purged"] != "1" || e.Reason != "refunded" {
 			t.Errorf("%+v", e)
 		}
 	})
@@ -219,7 +223,7 @@ func TestLettersAreRedacted(t *testing.T) {
 				t.Errorf("%v %s", err, e.Message.Body)
 			}
 		}
-		if es := must(r.ops.Letter(r.Context(), "orders", "a")); string(es[0].Message.Body) != "hidden" {
+		if es := must(r.ops.Letter(r.Context(), ops.LetterQuery{Queue: "orders", Job: "a"})); string(es[0].Message.Body) != "hidden" {
 			t.Errorf("%s", es[0].Message.Body)
 		}
 		if gs := must(r.ops.Groups(r.Context(), "orders", dlq.Filter{})); len(gs) != 1 || gs[0].Group != dlq.Fingerprint("timeout", "no answer") ||
@@ -228,7 +232,7 @@ func TestLettersAreRedacted(t *testing.T) {
 		}
 		// What is replayed is what came.
 		p := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x"}))
-		if _, _, err := r.ops.Replay(r.Context(), p, nil); err != nil {
+		if _, _, err := r.ops.Replay(r.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 		if ms := must(r.queue.Receive(r.Context(), broker.ReceiveOptions{Max: 1})); len(ms) != 1 || string(ms[0].Body) != "a" {
@@ -242,16 +246,16 @@ func (r *rig) actsAs(ctx context.Context, by string) (done <-chan struct{}) {
 	r.Helper()
 	began, ended := make(chan struct{}), make(chan struct{})
 	store := &silenced{Store: r.store.Store}
-	his := must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, Dead: r.dead, Store: store}}, &ops.Options{By: by}))
-	p := must(his.PlanPurge(ctx, ops.PurgeSpec{Queue: "orders", All: true}))
+	his := must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: store}}, &ops.Options{By: by}))
+	p := must(his.PlanPurge(ctx, ops.PurgeSpec{Queue: "orders", PurgeOptions: dlq.PurgeOptions{All: true}}))
 	go func() {
 		defer close(ended)
-		_, _, _ = his.Purge(ctx, p, ops.PurgeSpec{Queue: "orders", All: true, Reason: "x", Export: func(dlq.Entry) error {
+		_, _, _ = his.Purge(ctx, p, ops.PurgeSpec{Queue: "orders", Reason: "x", PurgeOptions: dlq.PurgeOptions{All: true, Export: func(dlq.Entry) error {
 			close(began)
 			<-ctx.Done()
 			store.dead.Store(true)
 			return errors.New("killed")
-		}}, nil)
+		}}})
 	}()
 	<-began
 	synctest.Wait()
@@ -292,17 +296,55 @@ func TestReplayAfterADeadOperator(t *testing.T) {
 		<-at
 		spec := ops.ReplaySpec{Queue: "orders", Reason: "bob is gone"}
 		p := must(r.ops.PlanReplay(r.Context(), spec))
-		_, _, err := r.ops.Replay(r.Context(), p, nil)
-		b, ok := errors.AsType[*ops.BesideError](err)
+		_, _, err := r.ops.Replay(r.Context(), p)
+		b, ok := errors.AsType[*ops.ConflictError](err)
 		if !ok || b.Entry.By != "bob" {
 			t.Fatal(err)
 		}
 		<-time.After(b.Left + time.Second)
-		rep, audit, err := r.ops.Replay(r.Context(), p, nil)
+		rep, audit, err := r.ops.Replay(r.Context(), p)
 		if err != nil || rep.Replayed != 1 || audit == "" {
 			t.Error(rep, audit, err)
 		}
 		r.wantDepths(0, 1)
+	})
+}
+
+// TestOptionsOfOps: what ops sets by itself is refused, so that nobody takes an act for a dry run.
+func TestOptionsOfOps(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		r.died("a")
+		purge := ops.PurgeSpec{Queue: "orders", Reason: "x", PurgeOptions: dlq.PurgeOptions{All: true, NoExport: true}}
+		p := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x"}))
+		purged := must(r.ops.PlanPurge(r.Context(), purge))
+		for name, o := range map[string]dlq.ReplayOptions{
+			"DryRun": {DryRun: true}, "Plan": {Plan: p.Plan},
+			"Judge": {Judge: func(context.Context, []dlq.Planned) error { return nil }},
+			"Done":  {Done: func(context.Context, []dlq.Ref) (dlq.Became, error) { return dlq.Became{}, nil }},
+		} {
+			spec := ops.ReplaySpec{Queue: "orders", Reason: "x", ReplayOptions: o}
+			if _, err := r.ops.PlanReplay(r.Context(), spec); !errors.Is(err, ops.ErrRefused) {
+				t.Errorf("%s: %v", name, err)
+			}
+			act := *p
+			act.Spec = spec
+			if _, _, err := r.ops.Replay(r.Context(), &act); !errors.Is(err, ops.ErrRefused) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		for name, change := range map[string]func(*ops.PurgeSpec){
+			"DryRun": func(s *ops.PurgeSpec) { s.DryRun = true }, "Plan": func(s *ops.PurgeSpec) { s.Plan = purged },
+		} {
+			spec := purge
+			change(&spec)
+			if _, err := r.ops.PlanPurge(r.Context(), spec); !errors.Is(err, ops.ErrRefused) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if _, _, err := r.ops.Purge(r.Context(), purged, spec); !errors.Is(err, ops.ErrRefused) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		r.wantDepths(1, 0)
 	})
 }
 
@@ -312,16 +354,16 @@ func TestReplayByTwoAtOnce(t *testing.T) {
 		for i := range 20 {
 			r.died(fmt.Sprint("k-", i))
 		}
-		p := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x", PerSecond: 1}))
+		p := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x", ReplayOptions: dlq.ReplayOptions{PerSecond: 1}}))
 		var wg sync.WaitGroup
 		var done, refused atomic.Int32
 		for range 8 {
 			wg.Go(func() {
 				mine := *p
-				switch _, _, err := r.ops.Replay(r.Context(), &mine, nil); {
+				switch _, _, err := r.ops.Replay(r.Context(), &mine); {
 				case err == nil:
 					done.Add(1)
-				case errors.As(err, new(*ops.BesideError)):
+				case errors.As(err, new(*ops.ConflictError)):
 					refused.Add(1)
 				default:
 					t.Error(err)

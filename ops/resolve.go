@@ -22,7 +22,7 @@ type Failure struct {
 // PlanLetters is PlanReplay of the letters of some failures alone; the Filter of spec means
 // nothing. Where none of them has a letter the plan is empty. A letter of an older version, which
 // does not name its record, is found by its own key.
-func (o *Ops) PlanLetters(ctx context.Context, spec ReplaySpec, of []Failure) (*Plan, error) {
+func (o *Ops) PlanLetters(ctx context.Context, spec ReplaySpec, of []Failure) (*ReplayPlan, error) {
 	asked := make(map[Failure]bool, len(of))
 	for _, f := range of {
 		asked[f] = true
@@ -53,7 +53,7 @@ func failureOf(m *broker.Message) (f Failure, ok bool) {
 }
 
 // Of is the place of a failure's letter in the plan's Letters; -1 = it has none there.
-func (p *Plan) Of(f Failure) int {
+func (p *ReplayPlan) Of(f Failure) int {
 	for i := range p.Letters {
 		l := &p.Letters[i]
 		named := l.Record == dlq.Record(f.Key) || l.Record == dlq.Record{} && l.Key == f.Key.Key

@@ -27,7 +27,7 @@ func TestPlanLetters(t *testing.T) {
 		if len(p.Letters) != 2 || p.Of(asked[0]) < 0 || p.Of(asked[2]) < 0 || p.Of(asked[1]) >= 0 || p.Of(asked[3]) >= 0 || p.Of(asked[4]) >= 0 {
 			t.Fatalf("%+v", p.Letters)
 		}
-		rep, _, err := r.ops.Replay(r.Context(), p, nil)
+		rep, _, err := r.ops.Replay(r.Context(), p)
 		if err != nil || rep.Replayed != 2 {
 			t.Errorf("%v, %v", err, rep)
 		}
@@ -41,12 +41,12 @@ func TestAs(t *testing.T) {
 		l := r.claim(time.Minute, "w")
 		r.settle(l, dedupe.Parked, "interrupted")
 		ben := r.ops.As("ben")
-		must(ben.Resolve(r.Context(), "", key, l.Fence, dedupe.Failed, nil, "no such order"))
-		must(r.ops.Forget(r.Context(), "", key, l.Fence, false, "again"))
+		must(ben.Resolve(r.Context(), ops.ResolveSpec{Key: key, Fence: l.Fence, To: dedupe.Failed, Reason: "no such order"}))
+		must(r.ops.Forget(r.Context(), ops.ForgetSpec{Key: key, Fence: l.Fence, Reason: "again"}))
 		if es := r.acts(); len(es) != 2 || es[0].By != "ben" || es[1].By != "ana" {
 			t.Errorf("%+v", es)
 		}
-		if _, err := r.ops.As("").Forget(r.Context(), "", key, 1, false, "x"); err == nil {
+		if _, err := r.ops.As("").Forget(r.Context(), ops.ForgetSpec{Key: key, Fence: 1, Reason: "x"}); err == nil {
 			t.Error("an act of nobody")
 		}
 	})

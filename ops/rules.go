@@ -13,11 +13,12 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // This file owns pauses and limits: what is refused, how they are written, and who follows them.
-// Tools call Pause, Limit and Resume, any number of them at once; control.Change sees to that none
-// is lost. Nothing is locked.
+// Tools call Pause, Limit and Resume, any number of them at once; controlstore.Change sees to that
+// none is lost. Nothing is locked.
 
 // followEach is how often the cards are read while somebody waits for them.
 const followEach = 500 * time.Millisecond
@@ -46,21 +47,21 @@ type Followed struct {
 	// Live is how many workers live, and Behind are those whose cards do not show the change yet.
 	// Without a card nobody can tell.
 	Live   int
-	Behind []Seat
+	Behind []WorkerState
 	// Took is how long the change took, with the wait.
 	Took time.Duration
 	// Audit is the act's id.
 	Audit string
 }
 
-// Price is what a pause costs, in receives and in time, and the error where the queue does not have
-// so much: a *[control.PriceError]. A queue that tells neither how often it lets a message be
+// Cost is what a pause costs, in receives and in time, and the error where the queue does not have
+// so much: a *[control.CostError]. A queue that tells neither how often it lets a message be
 // received, nor how long it keeps one, costs nothing: nil. It asks the queue for its policy. Of a
 // rule of all queues it is the first queue's, or that of the first one that cannot pay.
 //
 // The pause of a whole queue costs no receives. Where the queue does not answer, such a pause is
-// not refused, because it may be urgent: Price.Unread says that nobody knows then.
-func (o *Ops) Price(ctx context.Context, r control.Rule) (p *control.Price, err error) {
+// not refused, because it may be urgent: Cost.Unread says that nobody knows then.
+func (o *Ops) Cost(ctx context.Context, r control.Rule) (p *control.Cost, err error) {
 	t, err := o.ruled(r.Queue)
 	if err != nil || r.Do != control.Pause {
 		return nil, err
@@ -80,7 +81,7 @@ func (o *Ops) Price(ctx context.Context, r control.Rule) (p *control.Price, err 
 }
 
 // price is what a pause costs on one queue.
-func (t *target) price(ctx context.Context, r *control.Rule) (*control.Price, error) {
+func (t *target) price(ctx context.Context, r *control.Rule) (*control.Cost, error) {
 	if t.Queue == nil {
 		return nil, nil
 	}
@@ -88,7 +89,7 @@ func (t *target) price(ctx context.Context, r *control.Rule) (*control.Price, er
 	if !ok {
 		return nil, nil
 	}
-	p := &control.Price{For: time.Until(r.Until).Round(time.Second), MaxAttempts: cmp.Or(t.MaxAttempts, onceq.DefaultMaxAttempts), Queue: t.Name}
+	p := &control.Cost{For: time.Until(r.Until).Round(time.Second), MaxAttempts: cmp.Or(t.MaxAttempts, onceq.DefaultMaxAttempts), Queue: t.Name}
 	policy, err := redriver.Redrive(ctx)
 	switch {
 	case errors.Is(err, broker.ErrUnsupported):
@@ -159,8 +160,8 @@ func (o *Ops) makeRule(ctx context.Context, r control.Rule, ro *RuleOptions) (f 
 	if err != nil {
 		return f, err
 	}
-	if _, err := o.Price(ctx, r); err != nil && !ro.Force {
-		if errors.As(err, new(*control.PriceError)) {
+	if _, err := o.Cost(ctx, r); err != nil && !ro.Force {
+		if errors.As(err, new(*control.CostError)) {
 			err = fmt.Errorf("%w: %w", ErrRefused, err)
 		}
 		return f, err
@@ -180,7 +181,7 @@ func (o *Ops) makeRule(ctx context.Context, r control.Rule, ro *RuleOptions) (f 
 	}
 	f.Audit, err = o.act(ctx, s, entry, func(ctx context.Context) (map[string]string, error) {
 		var before map[string]bool
-		now, err := control.Change(ctx, s, func(rules *control.Rules) error {
+		now, err := controlstore.Change(ctx, s, func(rules *controlstore.Rules) error {
 			before = map[string]bool{}
 			for _, u := range rules.Rules {
 				before[u.ID] = true
@@ -221,14 +222,25 @@ func (o *Ops) sharing(s dedupe.Store) (ts []*target) {
 // ErrNoRule says that there is no such rule to end.
 var ErrNoRule = errors.New("ops: no such rule")
 
-// Resume ends rules of a queue: the one with the id, or, where the id is empty, each pause of this
-// queue. Pauses of all queues are not among these, unless the id names one. It waits as Pause does.
-func (o *Ops) Resume(ctx context.Context, queue, id, reason string, ro *RuleOptions) (f Followed, err error) {
+// ResumeSpec says which rules are ended.
+type ResumeSpec struct {
+	// Queue is a Target's name; empty = the rules of all queues, in the first one's store.
+	Queue string
+	// Rule is the rule's id. Where it is empty, each pause of this queue is ended; pauses of all
+	// queues are not among these.
+	Rule string
+	// Reason is why. Required.
+	Reason string
+}
+
+// Resume ends rules of a queue, and waits as Pause does.
+func (o *Ops) Resume(ctx context.Context, spec ResumeSpec, ro *RuleOptions) (f Followed, err error) {
 	began := time.Now()
+	id := spec.Rule
 	if ro == nil {
 		ro = &RuleOptions{}
 	}
-	t, err := o.ruled(queue)
+	t, err := o.ruled(spec.Queue)
 	if err != nil {
 		return f, err
 	}
@@ -242,7 +254,7 @@ func (o *Ops) Resume(ctx context.Context, queue, id, reason string, ro *RuleOpti
 		}
 		return r.Do == control.Pause && r.Queue == t.known
 	}
-	rules, err := control.Read(ctx, s)
+	rules, err := controlstore.Read(ctx, s)
 	if err != nil {
 		return f, err
 	}
@@ -253,10 +265,10 @@ func (o *Ops) Resume(ctx context.Context, queue, id, reason string, ro *RuleOpti
 		}
 		return f, fmt.Errorf("%w: %s is not paused%s", ErrNoRule, t.label(), t.others(rules.Rules, now))
 	}
-	entry := AuditEntry{Act: "resume", Reason: reason, Queue: t.known, Object: id}
+	entry := AuditEntry{Act: "resume", Reason: spec.Reason, Queue: t.known, Object: id}
 	f.Audit, err = o.act(ctx, s, entry, func(ctx context.Context) (map[string]string, error) {
 		var gone []control.Rule
-		after, err := control.Change(ctx, s, func(rules *control.Rules) error {
+		after, err := controlstore.Change(ctx, s, func(rules *controlstore.Rules) error {
 			gone = nil
 			rules.Rules = slices.DeleteFunc(rules.Rules, func(r control.Rule) bool {
 				if !ends(&r) {
@@ -310,9 +322,9 @@ func (o *Ops) follow(ctx context.Context, ts []*target, ro *RuleOptions, f *Foll
 	tick := time.NewTicker(followEach)
 	defer tick.Stop()
 	for {
-		live, behind, err := 0, []Seat(nil), error(nil)
+		live, behind, err := 0, []WorkerState(nil), error(nil)
 		for _, t := range ts {
-			var seats []Seat
+			var seats []WorkerState
 			if seats, err = t.seats(ctx); err != nil {
 				break
 			}
@@ -341,13 +353,13 @@ func (o *Ops) follow(ctx context.Context, ts []*target, ro *RuleOptions, f *Foll
 }
 
 // lagging are the live workers, and those of them whose cards do not show the version.
-func lagging(seats []Seat, version uint64) (live int, behind []Seat) {
+func lagging(seats []WorkerState, version uint64) (live int, behind []WorkerState) {
 	for _, s := range seats {
 		if !s.Alive() {
 			continue
 		}
 		live++
-		if s.Card == nil || s.Card.Rules < version {
+		if s.Status == nil || s.Status.Rules < version {
 			behind = append(behind, s)
 		}
 	}

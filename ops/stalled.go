@@ -83,7 +83,7 @@ func (t *target) left(ctx context.Context) (ks []dedupe.Key, err error) {
 	seen := map[dedupe.Key]bool{}
 	for i := range seats {
 		s := &seats[i]
-		if s.State != StateDead || s.Card == nil {
+		if s.State != StateDead || s.Status == nil {
 			continue
 		}
 		for _, k := range jobKeys(s) {

@@ -1,9 +1,14 @@
 // Package sqsfake is an SQS server for tests: in memory, as strict as AWS, and stricter than
 // any emulator where a lenient one hides a bug until production.
 //
-// A test starts one with [Start] and points any SDK at [Server.URL]; the examples show it for
-// Go's. In a bubble of testing/synctest it works without a socket, through [Server.Client]:
-// twelve hours of visibility pass in a moment. From other languages, run it alone:
+// A test starts one with [Start] and points any SDK at [Server.URL]:
+//
+//	server := sqsfake.Start(t, nil)
+//	url, err := server.CreateQueue("orders", nil)
+//	client := sqs.New(sqs.Options{BaseEndpoint: &server.URL, Region: "us-east-1", Credentials: aws.AnonymousCredentials{}})
+//
+// In a bubble of testing/synctest it works without a socket, through [Server.Client]: twelve hours
+// of visibility pass in a moment. From other languages, run it alone:
 //
 //	go run github.com/onceq/onceq/cmd/sqsfake -addr 127.0.0.1:9324 -queue orders -queue payments.fifo
 //

@@ -28,10 +28,10 @@ type order struct {
 	open   fakeserver.List[*group] // the groups that can be received from
 	// sent remembers deduplication ids by scope, old forgets them in time.
 	sent map[dedupKey]*sending
-	old  ring[*sending]
+	old  fakeserver.List[*sending]
 	// attempts remembers what a receive attempt id brought.
 	attempts    map[string]*attempt
-	oldAttempts ring[*attempt]
+	oldAttempts fakeserver.List[*attempt]
 }
 
 // dedupKey is a deduplication id within its scope: the queue, or a group.
@@ -43,6 +43,7 @@ type sending struct {
 	key dedupKey
 	at  int64
 	*content
+	place fakeserver.Place[*sending]
 }
 
 // attempt is what one receive with an attempt id was answered.
@@ -50,6 +51,8 @@ type attempt struct {
 	id  string
 	at  int64
 	got []took
+
+	place fakeserver.Place[*attempt]
 }
 
 // reset forgets all, as a purge does: the deduplication ids too (LocalStack's recording of AWS,
@@ -95,52 +98,26 @@ func (o *order) update(g *group) {
 func (o *order) remember(key dedupKey, c *content, now int64) {
 	s := &sending{key: key, at: now, content: c}
 	o.sent[key] = s
-	o.old.push(s)
+	o.old.Append(&s.place, s)
 }
 
 func (o *order) rememberAttempt(a *attempt) {
 	o.attempts[a.id] = a
-	o.oldAttempts.push(a)
+	o.oldAttempts.Append(&a.place, a)
 }
 
 // forget drops what is older than five minutes.
 func (o *order) forget(now int64) {
-	for s, ok := o.old.first(); ok && s.at+dedupWindow <= now; s, ok = o.old.first() {
-		o.old.pop()
+	for s := o.old.First(); s != nil && s.at+dedupWindow <= now; s = o.old.First() {
+		o.old.Remove(&s.place)
 		if o.sent[s.key] == s {
 			delete(o.sent, s.key)
 		}
 	}
-	for a, ok := o.oldAttempts.first(); ok && a.at+dedupWindow <= now; a, ok = o.oldAttempts.first() {
-		o.oldAttempts.pop()
+	for a := o.oldAttempts.First(); a != nil && a.at+dedupWindow <= now; a = o.oldAttempts.First() {
+		o.oldAttempts.Remove(&a.place)
 		if o.attempts[a.id] == a {
 			delete(o.attempts, a.id)
 		}
-	}
-}
-
-// ring is a queue of values on a slice.
-type ring[T any] struct {
-	items []T
-	head  int
-}
-
-func (r *ring[T]) push(v T) { r.items = append(r.items, v) }
-
-func (r *ring[T]) first() (v T, ok bool) {
-	if r.head == len(r.items) {
-		return v, false
-	}
-	return r.items[r.head], true
-}
-
-func (r *ring[T]) pop() {
-	var zero T
-	r.items[r.head] = zero
-	r.head++
-	if r.head*2 >= len(r.items) {
-		n := copy(r.items, r.items[r.head:])
-		clear(r.items[n:])
-		r.items, r.head = r.items[:n], 0
 	}
 }

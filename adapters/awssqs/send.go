@@ -21,8 +21,8 @@ import (
 // client as it was given to New, retries included.
 //
 // On a FIFO queue the entries behind a request that failed are not sent, so that none overtakes
-// another one of its group. They have that request's error. If it says that SQS never takes some
-// message, they have its text alone, because it says nothing of them.
+// another one of its group. They get that request's error. If that error is permanent, they get
+// only its text: they were not refused themselves.
 //
 // A message without a DedupID gets one there. It is made of the Meta (id, type and key) and the
 // group, so that a send that is repeated puts the message once. Without a Meta.ID it is a new one.

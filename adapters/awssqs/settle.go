@@ -19,9 +19,9 @@ var entryIDs = func() (ids [maxBatch]*string) {
 	return ids
 }()
 
-// Ack deletes the messages. Success proves nothing: a standard queue says yes to the receipt of a
-// message that was delivered again, and may delete it or not. A FIFO queue answers a late one
-// ErrReceiptExpired.
+// Ack deletes the messages. Success proves nothing: after a message was delivered again, a standard
+// queue returns success for an old receipt, and may delete the message or not. A FIFO queue answers
+// a late one ErrReceiptExpired.
 func (b *Broker) Ack(ctx context.Context, rs []broker.Receipt) error {
 	if len(rs) == 0 {
 		return nil

@@ -10,8 +10,8 @@ import (
 )
 
 // This file owns what operators ask: how many messages there are, and which. No message is handed
-// out. It reads the table without consistency, at half the price, and what this relay has handed
-// out under Outbox.mu.
+// out. It uses eventually consistent reads, at half the price. What this relay has handed out it
+// reads under Outbox.mu.
 
 const (
 	// maxCount is where counting stops: reading a backlog costs its size.

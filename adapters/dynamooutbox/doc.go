@@ -76,7 +76,7 @@
 // # Permissions
 //
 // A producer needs dynamodb:PutItem on the table; a relay needs Query, GetItem and BatchWriteItem,
-// with which it deletes, and what dynamostore needs. The power Depth needs Query. CreateTable needs
+// with which it deletes, and what dynamostore needs. Depth needs Query. CreateTable needs
 // DescribeTable, GetItem and PutItem, and CreateTable where there is no table.
 //
 // PutItem on the table is PutItem on every queue in it: such a producer may overwrite the messages

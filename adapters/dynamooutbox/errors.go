@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 
 	"github.com/onceq/onceq/broker"
@@ -92,8 +91,6 @@ func isForeignKey(err error) bool {
 	}
 	return false
 }
-
-func isMissing(err error) bool { return errors.As(err, new(*types.ResourceNotFoundException)) }
 
 // unsupported is an ErrUnsupported that says what was asked.
 func unsupported(format string, args ...any) error {

@@ -191,8 +191,9 @@ func (b *Broker) messages(ctx context.Context, in []*pubsubpb.ReceivedMessage, s
 	return ms
 }
 
-// isHidden is until when what a pull has brought is hidden for certain, where that is as long as
-// the visibility asked for, less the slack that broker's doc allows. Else it is the zero time.
+// isHidden returns the time until which this pull's messages are certainly hidden. It returns the
+// zero time if that is shorter than the visibility asked for, less the slack that broker's doc
+// allows.
 //
 // The server counts from its own send, which is not before the pull began. A longer ack deadline
 // will not do, because the messages of a worker that dies would be hidden for longer than asked.

@@ -28,6 +28,7 @@ type jobs struct {
 	store   *memstore.Store
 	letters *membroker.Broker
 	took    time.Duration
+	before  func(ctx context.Context, key string, start int) error // may be nil
 
 	mu              sync.Mutex
 	starts, effects map[string]int
@@ -49,7 +50,13 @@ func newJobs(t *testing.T, took time.Duration) *jobs {
 func (js *jobs) Handle(ctx context.Context, j *onceq.Job) error {
 	js.mu.Lock()
 	js.starts[j.Key().Key]++
+	start := js.starts[j.Key().Key]
 	js.mu.Unlock()
+	if js.before != nil {
+		if err := js.before(ctx, j.Key().Key, start); err != nil {
+			return err
+		}
+	}
 	if js.took > 0 {
 		select {
 		case <-time.After(js.took):

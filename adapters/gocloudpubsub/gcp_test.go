@@ -20,6 +20,7 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
+	"github.com/onceq/onceq/internal/proof"
 	"github.com/onceq/onceq/internal/testserver/testpubsub"
 )
 
@@ -83,6 +84,7 @@ func inMemory(t testing.TB) *google {
 
 // TestConformancePubSubServer checks the Broker on Google's emulator.
 func TestConformancePubSubServer(t *testing.T) {
+	proof.Only(t, "gocloudpubsub: the contract's suite on Google's emulator")
 	server := testpubsub.New(t)
 	if server.Kind != "emulator" {
 		t.Skip("the other tests are run on pubsubfake")

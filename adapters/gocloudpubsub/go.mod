@@ -10,6 +10,7 @@ require (
 	github.com/aws/smithy-go v1.28.7
 	github.com/googleapis/gax-go/v2 v2.27.0
 	github.com/onceq/onceq v0.0.0
+	github.com/onceq/onceq/adapters/gcppubsub v0.0.0
 	gocloud.dev v0.47.0
 	google.golang.org/api v0.304.0
 	google.golang.org/grpc v1.84.0
@@ -68,3 +69,5 @@ require (
 )
 
 replace github.com/onceq/onceq => ../..
+
+replace github.com/onceq/onceq/adapters/gcppubsub => ../gcppubsub

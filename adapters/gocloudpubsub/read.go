@@ -106,9 +106,9 @@ func isPlain(s *types.Message) bool {
 	return false
 }
 
-// Where a driver does not tell a sender the id of its message, the Broker gives one. It travels in
-// our metadata, in a member of this name, behind the members that we do not know. idAlone is before
-// the id of a message that has no other metadata.
+// Some drivers report no id for a sent message. The Broker then makes one and stores it in our
+// metadata under this name, behind the members that we do not know. idAlone is before the id of a
+// message that has no other metadata.
 const (
 	idMember = `"gocloud":"`
 	idAlone  = "-"

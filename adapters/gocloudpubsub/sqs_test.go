@@ -18,6 +18,7 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
+	"github.com/onceq/onceq/internal/proof"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -52,6 +53,7 @@ func TestConformanceSQSByGocloud(t *testing.T) {
 
 // TestConformanceSQSServer checks the Broker on LocalStack, in real time.
 func TestConformanceSQSServer(t *testing.T) {
+	proof.Only(t, "gocloudpubsub: the contract's suite on LocalStack")
 	s := testaws.NewSQS(t)
 	if s.Kind == "sqsfake" {
 		t.Skip("the other tests are run on sqsfake")

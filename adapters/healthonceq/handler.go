@@ -23,9 +23,8 @@ const (
 
 // Options say how patient the probes are. The zero value means the defaults.
 type Options struct {
-	// Patience is how long the queue or the store may fail before /readyz does, where the request
-	// does not say. Default 30 s, also of what is negative. The most is 1 h, and more counts as
-	// that.
+	// Patience is how long queue or store may fail before /readyz fails, unless the request sets
+	// it. Default 30 s; a negative value means the default. At most 1 h; more counts as 1 h.
 	Patience time.Duration
 	// Liveness bounds what /livez lets pass. Default as in [onceq.Health.Live].
 	Liveness onceq.Liveness

@@ -3,6 +3,9 @@
 // redrive and limits. It is a queue, not a channel: what is received and not acked comes
 // back.
 //
+//	queue, err := membroker.New(&membroker.Options{Preset: membroker.SQSStandard}) // nil: Memory
+//	worker, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead})
+//
 // It is for unit tests, the demo and benchmarks. It is not durable: the messages end with
 // the process, and [broker.Limits.Durable] says so.
 //

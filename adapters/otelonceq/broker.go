@@ -15,7 +15,7 @@ import (
 // worker's pollers and carriers call it. It keeps no state.
 
 // Broker is b with what Sender adds, and messaging.* for receives, acks, nacks and extensions.
-// Every power of b is found through it by broker.As, and it may stand wherever b may: a
+// Every optional interface of b is found through it by broker.As. It may stand wherever b may: a
 // dead-letter queue that is b, decorated, is b. nil stays nil.
 func (t *Telemetry) Broker(b broker.Broker) broker.Broker {
 	if values.IsNil(b) {

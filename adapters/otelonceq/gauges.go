@@ -21,7 +21,7 @@ type QueueOptions struct {
 type Queue struct {
 	// Name is the label. Default: what the broker's Describe says.
 	Name string
-	// Broker tells the depth. Required: the driver itself, or whatever has the power.
+	// Broker tells the depth. Required: the driver itself, or whatever implements it.
 	Broker broker.Depther
 	// DeadLetterOf makes this a queue of dead letters, and is the name of the queue that they come
 	// from. Its size is then dead_letter_queue_size of that queue, and what is sent to it does not

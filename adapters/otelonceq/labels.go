@@ -269,7 +269,7 @@ type storeOperation struct{ store, operation, outcome string }
 
 type letterFate struct {
 	queue string
-	fate  dlq.Fate
+	fate  dlq.Result
 }
 
 // operation names a set of messaging.client.*.

@@ -6,9 +6,9 @@ import (
 	"github.com/onceq/onceq"
 )
 
-// This file owns what is recorded of jobs. A worker calls the Observer from many goroutines, and
-// everything here is held up when it is slow: so no lock is taken and, once the labels of a type
-// are known, nothing is allocated. spans.go has the spans.
+// This file owns what is recorded of jobs. A worker calls the Observer from many goroutines, and a
+// slow Observer slows every job. So this takes no lock and, after the first job of a type,
+// allocates nothing. spans.go has the spans.
 
 // Observer tells of every job. Give it to ProcessorConfig.Observer; one may serve many Processors.
 // It is an onceq.WorkerObserver, too.

@@ -28,6 +28,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // rig is a program with telemetry: what it records is scraped, and its spans are kept.
@@ -318,20 +319,20 @@ func (otelNothing) Fields() []string { return []string{"none"} }
 // ends.
 func (r *rig) seat(queue string) {
 	r.Helper()
-	s, err := control.NewSeat(r.bare, control.SeatOptions{Queue: queue, Owner: "w-1"})
+	s, err := controlstore.NewSeat(r.bare, controlstore.SeatOptions{Queue: queue, Owner: "w-1"})
 	if err != nil {
 		r.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(r.Context())
 	r.Cleanup(stop)
-	if err := s.Beat(ctx, &control.Card{}); err != nil {
+	if err := s.Beat(ctx, &control.WorkerStatus{}); err != nil {
 		r.Fatal(err)
 	}
 	go func() {
 		for ctx.Err() == nil {
 			select {
 			case <-time.After(10 * time.Second):
-				_ = s.Beat(ctx, &control.Card{})
+				_ = s.Beat(ctx, &control.WorkerStatus{})
 			case <-ctx.Done():
 			}
 		}
@@ -342,7 +343,7 @@ func (r *rig) seat(queue string) {
 func (r *rig) pauses(rule control.Rule) {
 	r.Helper()
 	rule.Until, rule.By, rule.Reason = time.Now().Add(24*time.Hour), "ana", "SMTP migration"
-	if _, err := control.Change(r.Context(), r.bare, func(rs *control.Rules) error {
+	if _, err := controlstore.Change(r.Context(), r.bare, func(rs *controlstore.Rules) error {
 		rs.Rules = append(rs.Rules, rule)
 		return nil
 	}); err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // This file owns what the store says of a queue: the seats of its workers, and the operators'
@@ -48,7 +49,7 @@ func readControl(ctx context.Context, g *gauge) (live int64, paused map[pause]fl
 			err = fmt.Errorf("otelonceq: the store panicked: %v", v)
 		}
 	}()
-	seats, err := control.Seats(ctx, g.Store, g.Name)
+	seats, err := controlstore.Seats(ctx, g.Store, g.Name)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -58,7 +59,7 @@ func readControl(ctx context.Context, g *gauge) (live int64, paused map[pause]fl
 			live++
 		}
 	}
-	rules, err := control.Read(ctx, g.Store)
+	rules, err := controlstore.Read(ctx, g.Store)
 	if err != nil {
 		return 0, nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // away is a store that does not answer while it is told to.
@@ -40,11 +41,11 @@ func TestSeatsAndRules(t *testing.T) {
 		r.seat("orders")
 		r.seat("mails")
 		// A worker that died: it is not counted once its seat is over.
-		died, err := control.NewSeat(r.bare, control.SeatOptions{Queue: "orders", Owner: "w-9"})
+		died, err := controlstore.NewSeat(r.bare, controlstore.SeatOptions{Queue: "orders", Owner: "w-9"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := died.Beat(t.Context(), &control.Card{}); err != nil {
+		if err := died.Beat(t.Context(), &control.WorkerStatus{}); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(34 * time.Second)
@@ -52,7 +53,7 @@ func TestSeatsAndRules(t *testing.T) {
 		r.pauses(control.Rule{Do: control.Pause, Type: "mail"})
 		r.pauses(control.Rule{Do: control.Pause, Queue: "mails"})
 		r.pauses(control.Rule{Do: control.Limit, Queue: "orders", Slots: 3})
-		rules, err := control.Read(t.Context(), r.bare)
+		rules, err := controlstore.Read(t.Context(), r.bare)
 		if err != nil || len(rules.Rules) != 4 {
 			t.Fatal(rules, err)
 		}
@@ -66,7 +67,7 @@ func TestSeatsAndRules(t *testing.T) {
 			t.Errorf("%d pauses: %v", n, fs["pause_since_seconds"])
 		}
 		// Rules end; a store that does not answer hides the seats, and is told of once.
-		if _, err := control.Change(t.Context(), r.bare, func(rs *control.Rules) error { rs.Rules = nil; return nil }); err != nil {
+		if _, err := controlstore.Change(t.Context(), r.bare, func(rs *controlstore.Rules) error { rs.Rules = nil; return nil }); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(time.Minute)

@@ -15,7 +15,8 @@ import (
 // it counts. Whoever sends calls it, in many goroutines. It keeps no state.
 
 // Sender is s with spans for what is sent, a trace context in each message, and
-// jobs_enqueued_total. Every power of s is found through it by broker.As. nil stays nil.
+// jobs_enqueued_total. Every optional interface of s is found through it by broker.As. nil stays
+// nil.
 func (t *Telemetry) Sender(s broker.Sender) broker.Sender {
 	if values.IsNil(s) {
 		return s

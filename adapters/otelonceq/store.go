@@ -15,10 +15,10 @@ import (
 // This file owns the decorated store: how long its calls take, and how they end. A worker's
 // carriers call it, and beats do. It keeps no state.
 
-// Store is s with store_call_seconds. Every power of s, such as dedupe.Sweeper, is found through it
-// by broker.As. What a store has beyond the contract, such as pgstore's CompleteTx and Commit, is
-// called on the store itself: it works on jobs that were claimed through the decorated one. nil
-// stays nil.
+// Store is s with store_call_seconds. Every optional interface of s, such as dedupe.Sweeper, is
+// found through it by broker.As. What a store has beyond the contract, such as pgstore's CompleteTx
+// and Commit, is called on the store itself: it works on jobs that were claimed through the
+// decorated one. nil stays nil.
 func (t *Telemetry) Store(s dedupe.Store) dedupe.Store {
 	if values.IsNil(s) {
 		return s

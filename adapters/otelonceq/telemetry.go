@@ -160,10 +160,10 @@ func (t *Telemetry) system(queue string) string {
 func (t *Telemetry) Letters(queue string, each func(dlq.Step)) func(dlq.Step) {
 	queue = label(queue)
 	return func(s dlq.Step) {
-		k := letterFate{queue, s.Fate}
+		k := letterFate{queue, s.Result}
 		of, ok := t.fates.get(k)
 		if !ok {
-			of = t.fates.add(k, func() set { return newSet(labelQueue.String(queue), labelFate.String(s.Fate.String())) })
+			of = t.fates.add(k, func() set { return newSet(labelQueue.String(queue), labelFate.String(s.Result.String())) })
 		}
 		count(background, t.m.letters, 1, of)
 		if each != nil {

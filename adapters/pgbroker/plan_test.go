@@ -164,7 +164,8 @@ func TestBurst(t *testing.T) {
 			fill(backlog)
 			cold := newQueue(t, poolOn(t, admin.Config().ConnString(), one), "burst", nil)
 			fastest := map[*Queue]time.Duration{warm: time.Hour, cold: time.Hour}
-			for range rounds {
+			// A busy machine may hold up each of a few rounds.
+			for n := 0; n < rounds || n < 10*rounds && fastest[warm] > 5*fastest[cold]; n++ {
 				for _, q := range []*Queue{cold, warm} {
 					fastest[q] = min(fastest[q], round(q, batch))
 				}

@@ -64,7 +64,7 @@ func newCarrier(t *testing.T, b broker.Broker) *carrier {
 	t.Helper()
 	c := &carrier{}
 	open := func(string) (broker.Broker, error) { return b, nil }
-	pub, err := watermillonceq.NewPublisher(open, watermillonceq.PublisherOptions{
+	pub, err := watermillonceq.NewPublisher(open, &watermillonceq.PublisherOptions{
 		Prepare: func(_ string, _ *message.Message, out *broker.Outgoing) error {
 			c.raw = maps.Clone(out.Attributes)
 			return nil
@@ -73,7 +73,7 @@ func newCarrier(t *testing.T, b broker.Broker) *carrier {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sub, err := watermillonceq.NewSubscriber(open, watermillonceq.SubscriberOptions{})
+	sub, err := watermillonceq.NewSubscriber(open, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +168,7 @@ func TestMetadataOfOthers(t *testing.T) {
 			if err := b.SendRaw(t.Context(), []byte("x"), c.sent); err != nil {
 				t.Fatal(err)
 			}
-			sub, err := watermillonceq.NewSubscriber(func(string) (broker.Broker, error) { return b, nil }, watermillonceq.SubscriberOptions{})
+			sub, err := watermillonceq.NewSubscriber(func(string) (broker.Broker, error) { return b, nil }, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -33,7 +33,7 @@ func TestRouterClosesPublisherLast(t *testing.T) {
 		q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
 		made := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
 		q.publishes("a")
-		s, err := watermillonceq.NewSubscriber(q.open, watermillonceq.SubscriberOptions{Grace: 10 * time.Second})
+		s, err := watermillonceq.NewSubscriber(q.open, &watermillonceq.SubscriberOptions{Grace: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -38,7 +38,7 @@ import (
 // last one is acked, they may be handed on in another order.
 //
 // It does no I/O, and its errors name the option.
-func NewDecorator(p *onceq.Processor, o Options) (message.SubscriberDecorator, error) {
+func NewDecorator(p *onceq.Processor, o *Options) (message.SubscriberDecorator, error) {
 	g, err := newGuard(p, o)
 	if err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 // decorated is a subscriber under claims.
 func (w *world) decorated(inner message.Subscriber, o watermillonceq.Options) message.Subscriber {
 	w.Helper()
-	decorate, err := watermillonceq.NewDecorator(w.processor(nil), o)
+	decorate, err := watermillonceq.NewDecorator(w.processor(nil), &o)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -13,7 +13,7 @@
 // [NewMiddleware] makes the middleware:
 //
 //	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "orders"})
-//	once, err := watermillonceq.NewMiddleware(p, watermillonceq.Options{Key: orderKey})
+//	once, err := watermillonceq.NewMiddleware(p, &watermillonceq.Options{Key: orderKey})
 //	router.AddMiddleware(once)
 //
 // What the middleware answers, and what Watermill's Router does then:

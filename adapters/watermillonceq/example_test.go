@@ -37,7 +37,7 @@ func orderKey(msg *message.Message) (dedupe.Key, error) {
 
 // A message comes twice. The handler runs once, and the payment API gets a key of its own.
 func Example() {
-	once := must(watermillonceq.NewMiddleware(exampleProcessor(), watermillonceq.Options{Key: orderKey}))
+	once := must(watermillonceq.NewMiddleware(exampleProcessor(), &watermillonceq.Options{Key: orderKey}))
 
 	pubsub := gochannel.NewGoChannel(gochannel.Config{BlockPublishUntilSubscriberAck: true}, nil)
 	router := must(message.NewRouter(message.RouterConfig{}, watermill.NopLogger{}))
@@ -71,7 +71,7 @@ func Example() {
 func ExampleIsFinal() {
 	pubsub := gochannel.NewGoChannel(gochannel.Config{Persistent: true}, nil)
 	poison := must(middleware.PoisonQueueWithFilter(pubsub, "poison", watermillonceq.IsFinal))
-	once := must(watermillonceq.NewMiddleware(exampleProcessor(), watermillonceq.Options{Key: orderKey}))
+	once := must(watermillonceq.NewMiddleware(exampleProcessor(), &watermillonceq.Options{Key: orderKey}))
 	handle := poison(once(func(*message.Message) ([]*message.Message, error) {
 		return nil, onceq.Permanent(fmt.Errorf("the card is stolen"))
 	}))
@@ -89,7 +89,7 @@ func ExampleIsFinal() {
 
 // What a handler produced is given again to a delivery that comes after its end.
 func ExampleNewMiddleware() {
-	once := must(watermillonceq.NewMiddleware(exampleProcessor(), watermillonceq.Options{Key: orderKey}))
+	once := must(watermillonceq.NewMiddleware(exampleProcessor(), &watermillonceq.Options{Key: orderKey}))
 	handle := once(func(msg *message.Message) ([]*message.Message, error) {
 		fmt.Println("working")
 		return []*message.Message{message.NewMessage("receipt-1", []byte("paid"))}, nil
@@ -109,7 +109,7 @@ func ExampleNewMiddleware() {
 
 // Messages of a subscription, without a Router: each is under a claim until its Ack.
 func ExampleNewDecorator() {
-	decorate := must(watermillonceq.NewDecorator(exampleProcessor(), watermillonceq.Options{Key: orderKey}))
+	decorate := must(watermillonceq.NewDecorator(exampleProcessor(), &watermillonceq.Options{Key: orderKey}))
 	pubsub := gochannel.NewGoChannel(gochannel.Config{}, nil)
 	sub := must(decorate(pubsub))
 	messages := must(sub.Subscribe(context.Background(), "orders"))
@@ -143,8 +143,8 @@ func ExampleNewSubscriber() {
 		}
 		return orders, nil
 	}
-	pub := must(watermillonceq.NewPublisher(open, watermillonceq.PublisherOptions{}))
-	sub := must(watermillonceq.NewSubscriber(open, watermillonceq.SubscriberOptions{Concurrency: 1}))
+	pub := must(watermillonceq.NewPublisher(open, nil))
+	sub := must(watermillonceq.NewSubscriber(open, &watermillonceq.SubscriberOptions{Concurrency: 1}))
 	messages := must(sub.Subscribe(context.Background(), "orders"))
 
 	if err := pub.Publish("orders", message.NewMessage("m-1", []byte("hello"))); err != nil {

@@ -8,6 +8,7 @@ require (
 	github.com/aws/aws-sdk-go-v2 v1.47.5
 	github.com/aws/aws-sdk-go-v2/service/sqs v1.52.8
 	github.com/onceq/onceq v0.0.0
+	github.com/onceq/onceq/adapters/gcppubsub v0.0.0
 	google.golang.org/api v0.304.0
 	google.golang.org/grpc v1.84.0
 )
@@ -59,3 +60,5 @@ require (
 )
 
 replace github.com/onceq/onceq => ../..
+
+replace github.com/onceq/onceq/adapters/gcppubsub => ../gcppubsub

@@ -377,8 +377,8 @@ func TestNewRefuses(t *testing.T) {
 			"MaxAttempts: -1":       {p, watermillonceq.Options{MaxAttempts: -1}},
 			"neither Rerun nor Par": {p, watermillonceq.Options{Interrupted: 9}},
 		} {
-			_, err := watermillonceq.NewMiddleware(c.p, c.o)
-			_, same := watermillonceq.NewDecorator(c.p, c.o)
+			_, err := watermillonceq.NewMiddleware(c.p, &c.o)
+			_, same := watermillonceq.NewDecorator(c.p, &c.o)
 			if err == nil || !strings.Contains(err.Error(), want) || same == nil || same.Error() != err.Error() {
 				t.Errorf("want %q: %v; %v", want, err, same)
 			}
@@ -389,7 +389,7 @@ func TestNewRefuses(t *testing.T) {
 // The decorator: a Router's handler under a claim that ends with the Ack, after the publish.
 func TestDecorator(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		decorate, err := watermillonceq.NewDecorator(w.processor(nil), watermillonceq.Options{})
+		decorate, err := watermillonceq.NewDecorator(w.processor(nil), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -448,7 +448,7 @@ func (p slowPublisher) Publish(topic string, ms ...*message.Message) error {
 // the others keep their claims until their Ack.
 func TestDecoratorCloses(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
-		decorate, err := watermillonceq.NewDecorator(w.processor(nil), watermillonceq.Options{})
+		decorate, err := watermillonceq.NewDecorator(w.processor(nil), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -495,7 +495,7 @@ func TestDecoratorFinal(t *testing.T) {
 			}
 			return nil
 		}}
-		decorate, err := watermillonceq.NewDecorator(w.processor(nil), o)
+		decorate, err := watermillonceq.NewDecorator(w.processor(nil), &o)
 		if err != nil {
 			t.Fatal(err)
 		}

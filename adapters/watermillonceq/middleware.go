@@ -26,7 +26,8 @@ import (
 // DefaultWait is how long a delivery waits for another run of its key, where Options do not say.
 const DefaultWait = 15 * time.Second
 
-// Options say how messages are told apart, and how a handler runs. The zero value is usable.
+// Options say how messages are told apart, and how a handler runs. The zero value, and nil, mean
+// the defaults.
 type Options struct {
 	// Key finds a message's idempotency key. An error is final, of class "no-key", and the handler
 	// does not run. Default: [KeyFromMetadata].
@@ -92,7 +93,7 @@ func (o *Options) check() error {
 // NewMiddleware makes the middleware. It may be given to a Router, or to any number of handlers.
 // The Processor needs a store; one that is for [onceq.Do] only will do. NewMiddleware reports
 // mistakes in o, and does no I/O.
-func NewMiddleware(p *onceq.Processor, o Options) (message.HandlerMiddleware, error) {
+func NewMiddleware(p *onceq.Processor, o *Options) (message.HandlerMiddleware, error) {
 	g, err := newGuard(p, o)
 	if err != nil {
 		return nil, err
@@ -109,15 +110,18 @@ type guard struct {
 	scope string // the Processor's
 }
 
-func newGuard(p *onceq.Processor, o Options) (*guard, error) {
+func newGuard(p *onceq.Processor, o *Options) (*guard, error) {
 	if p == nil {
 		return nil, errors.New("watermillonceq: the Processor is nil")
 	}
-	o = o.withDefaults()
-	if err := o.check(); err != nil {
+	if o == nil {
+		o = &Options{}
+	}
+	full := o.withDefaults()
+	if err := full.check(); err != nil {
 		return nil, err
 	}
-	g := &guard{p: p, o: o}
+	g := &guard{p: p, o: full}
 	return g, g.probe()
 }
 

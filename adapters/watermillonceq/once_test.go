@@ -84,7 +84,7 @@ func (w *world) once(o watermillonceq.Options) message.HandlerMiddleware {
 
 func (w *world) onceAs(p *onceq.Processor, o watermillonceq.Options) message.HandlerMiddleware {
 	w.Helper()
-	m, err := watermillonceq.NewMiddleware(p, o)
+	m, err := watermillonceq.NewMiddleware(p, &o)
 	if err != nil {
 		w.Fatal(err)
 	}

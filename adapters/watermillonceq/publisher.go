@@ -18,7 +18,7 @@ import (
 // called by one goroutine at a time for each of them, so it should not take long.
 type Open func(topic string) (broker.Broker, error)
 
-// PublisherOptions say how messages become jobs. The zero value is usable.
+// PublisherOptions say how messages become jobs. The zero value, and nil, mean the defaults.
 type PublisherOptions struct {
 	// Prepare is called with each message before it is sent, and may change what is sent: its
 	// group, its delay, Meta.Type, Meta.NotBefore. It must set Group where the broker requires one
@@ -35,11 +35,14 @@ type Publisher struct {
 }
 
 // NewPublisher makes a Publisher. It does no I/O.
-func NewPublisher(open Open, o PublisherOptions) (*Publisher, error) {
+func NewPublisher(open Open, o *PublisherOptions) (*Publisher, error) {
 	if open == nil {
 		return nil, errors.New("watermillonceq: NewPublisher: open is nil")
 	}
-	return &Publisher{o: o, topics: topics{open: open}}, nil
+	if o == nil {
+		o = &PublisherOptions{}
+	}
+	return &Publisher{o: *o, topics: topics{open: open}}, nil
 }
 
 // ErrClosed answers what is asked of a Publisher or Subscriber after its Close.

@@ -22,7 +22,7 @@ func TestPublishAgain(t *testing.T) {
 		var process onceqtest.Process
 		q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
 		b := through(&process)(q.b)
-		pub, err := watermillonceq.NewPublisher(func(string) (broker.Broker, error) { return b, nil }, watermillonceq.PublisherOptions{})
+		pub, err := watermillonceq.NewPublisher(func(string) (broker.Broker, error) { return b, nil }, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -87,21 +87,21 @@ func randomWorld(t *testing.T, w *world, seed uint64) {
 			p.At(onceqtest.Fault{Op: away[seed%uint64(len(away))], Kind: onceqtest.Fail, For: time.Minute})
 		})
 		b := through(p)(q.b)
-		s, err := watermillonceq.NewSubscriber(func(string) (broker.Broker, error) { return b, nil }, watermillonceq.SubscriberOptions{
+		s, err := watermillonceq.NewSubscriber(func(string) (broker.Broker, error) { return b, nil }, &watermillonceq.SubscriberOptions{
 			Concurrency: 1 + draw.IntN(8), Grace: time.Duration(draw.IntN(2)) * time.Second,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		to := through(p)(made.b)
-		pub, err := watermillonceq.NewPublisher(func(string) (broker.Broker, error) { return to, nil }, watermillonceq.PublisherOptions{})
+		pub, err := watermillonceq.NewPublisher(func(string) (broker.Broker, error) { return to, nil }, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		o := watermillonceq.Options{Wait: time.Duration(1+draw.IntN(20)) * time.Second}
 		stops = append(stops, w.router(time.Hour, func(r *message.Router) {
 			if decorates { // a publish that fails would be another run
-				decorate, err := watermillonceq.NewDecorator(w.processor(p.Store), o)
+				decorate, err := watermillonceq.NewDecorator(w.processor(p.Store), &o)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -21,7 +21,7 @@ const (
 	DefaultCallTimeout  = onceq.DefaultCallTimeout
 )
 
-// SubscriberOptions say how messages are received. The zero value is usable.
+// SubscriberOptions say how messages are received. The zero value, and nil, mean the defaults.
 type SubscriberOptions struct {
 	// Concurrency is how many messages of one subscription may be on their way at once: handed on
 	// and neither acked nor nacked, or about to be handed on. With 1 they come one by one. 0 =

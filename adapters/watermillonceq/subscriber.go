@@ -29,15 +29,18 @@ type Subscriber struct {
 }
 
 // NewSubscriber makes a Subscriber. It does no I/O, and its errors name the option and its limit.
-func NewSubscriber(open Open, o SubscriberOptions) (*Subscriber, error) {
+func NewSubscriber(open Open, o *SubscriberOptions) (*Subscriber, error) {
 	if open == nil {
 		return nil, errors.New("watermillonceq: NewSubscriber: open is nil")
 	}
-	o = o.withDefaults()
-	if err := o.check(); err != nil {
+	if o == nil {
+		o = &SubscriberOptions{}
+	}
+	full := o.withDefaults()
+	if err := full.check(); err != nil {
 		return nil, err
 	}
-	s := &Subscriber{o: o, topics: topics{open: open}}
+	s := &Subscriber{o: full, topics: topics{open: open}}
 	s.ended, s.end = context.WithCancel(context.Background())
 	return s, nil
 }

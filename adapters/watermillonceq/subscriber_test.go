@@ -35,7 +35,7 @@ func (w *world) queue(o membroker.Options, p watermillonceq.PublisherOptions) *q
 		w.Fatal(err)
 	}
 	q := &queue{world: w, b: b}
-	if q.pub, err = watermillonceq.NewPublisher(q.open, p); err != nil {
+	if q.pub, err = watermillonceq.NewPublisher(q.open, &p); err != nil {
 		w.Fatal(err)
 	}
 	return q
@@ -59,7 +59,7 @@ func (q *queue) subscribe(o watermillonceq.SubscriberOptions, wrap func(broker.B
 		b := wrap(q.b)
 		open = func(string) (broker.Broker, error) { return b, nil }
 	}
-	s, err := watermillonceq.NewSubscriber(open, o)
+	s, err := watermillonceq.NewSubscriber(open, &o)
 	if err != nil {
 		q.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestSubscriptionEnds(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		type name struct{}
 		q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
-		s, err := watermillonceq.NewSubscriber(q.open, watermillonceq.SubscriberOptions{Grace: 10 * time.Second})
+		s, err := watermillonceq.NewSubscriber(q.open, &watermillonceq.SubscriberOptions{Grace: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -479,10 +479,10 @@ func TestBesideAWorker(t *testing.T) {
 func TestNewSubscriberRefuses(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		q := w.queue(membroker.Options{Preset: membroker.SQSStandard}, watermillonceq.PublisherOptions{})
-		if _, err := watermillonceq.NewSubscriber(nil, watermillonceq.SubscriberOptions{}); err == nil {
+		if _, err := watermillonceq.NewSubscriber(nil, nil); err == nil {
 			t.Error("it takes no function")
 		}
-		if _, err := watermillonceq.NewPublisher(nil, watermillonceq.PublisherOptions{}); err == nil {
+		if _, err := watermillonceq.NewPublisher(nil, nil); err == nil {
 			t.Error("a Publisher takes no function")
 		}
 		for want, o := range map[string]watermillonceq.SubscriberOptions{
@@ -496,7 +496,7 @@ func TestNewSubscriberRefuses(t *testing.T) {
 			"CallTimeout: -1s":                 {CallTimeout: -time.Second},
 			"Visibility: 13h0m0s is not withi": {Visibility: 13 * time.Hour},
 		} {
-			s, err := watermillonceq.NewSubscriber(q.open, o)
+			s, err := watermillonceq.NewSubscriber(q.open, &o)
 			if err == nil {
 				_, err = s.Subscribe(t.Context(), "t")
 			}
@@ -509,7 +509,7 @@ func TestNewSubscriberRefuses(t *testing.T) {
 				return nil, nil
 			}
 			return nil, errBoom
-		}, watermillonceq.SubscriberOptions{})
+		}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package watermillonceq_test
 
 import (
 	"context"
+	"flag"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/adapters/watermillonceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/proof"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -55,16 +57,40 @@ func run(t *testing.T, f tests.Features, o watermillonceq.SubscriberOptions, p w
 	o.Backoff = func(int) time.Duration { return 0 }
 	f.Persistent = true
 	tests.TestPubSub(t, f, func(t *testing.T) (message.Publisher, message.Subscriber) {
-		pub, err := watermillonceq.NewPublisher(open, p)
+		pub, err := watermillonceq.NewPublisher(open, &p)
 		if err != nil {
 			t.Fatal(err)
 		}
-		sub, err := watermillonceq.NewSubscriber(open, o)
+		sub, err := watermillonceq.NewSubscriber(open, &o)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return pub, sub
 	}, nil)
+}
+
+// short reports whether the suite plays hundreds of messages instead of thousands. In memory it
+// never does.
+func short(t *testing.T) bool {
+	t.Helper()
+	if proof.Asked() {
+		return false
+	}
+	proof.Leave(t, "watermillonceq: the long form of Watermill's suite on sqsfake")
+	return true
+}
+
+// TestMain lets more tests wait at a time than there are processors: the suites wait for timeouts.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", "8"); err != nil {
+			panic(err)
+		}
+	}
+	m.Run()
 }
 
 func TestSuiteMemory(t *testing.T) {
@@ -91,7 +117,7 @@ func TestSuiteSQS(t *testing.T) {
 		}
 		return awssqs.New(client, url, &awssqs.Options{ReceiveGrace: -1})
 	}}
-	run(t, tests.Features{}, watermillonceq.SubscriberOptions{}, watermillonceq.PublisherOptions{}, q.open)
+	run(t, tests.Features{ForceShort: short(t)}, watermillonceq.SubscriberOptions{}, watermillonceq.PublisherOptions{}, q.open)
 }
 
 // A FIFO queue has an order for each group, whoever receives, and however many at once.
@@ -111,6 +137,7 @@ func TestSuiteFIFO(t *testing.T) {
 		return nil
 	}}
 	f := tests.Features{
+		ForceShort:        short(t),
 		GuaranteedOrder:   true,
 		GenerateTopicFunc: func(c tests.TestContext) string { return "topic-" + strings.ReplaceAll(string(c.TestID), "-", "") },
 	}

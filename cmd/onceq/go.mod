@@ -11,6 +11,7 @@ require (
 	github.com/aws/smithy-go v1.28.7
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/onceq/onceq v0.0.0
+	github.com/onceq/onceq/adapters/gcppubsub v0.0.0
 	github.com/spf13/cobra v1.10.2
 	go.yaml.in/yaml/v3 v3.0.5
 	golang.org/x/term v0.47.0
@@ -77,3 +78,5 @@ require (
 )
 
 replace github.com/onceq/onceq => ../..
+
+replace github.com/onceq/onceq/adapters/gcppubsub => ../../adapters/gcppubsub

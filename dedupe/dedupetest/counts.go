@@ -8,8 +8,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// This file has the cases of the powers to count and to tell the time. A store without them rules
-// them out. Run calls each in a subtest with a store of its own.
+// This file has the cases of two optional interfaces, dedupe.Counter and dedupe.Clock. A store
+// without them rules them out. Run calls each in a subtest with a store of its own.
 
 var (
 	counter = need{Met: func(e *env) bool { _, ok := e.s.(dedupe.Counter); return ok }, Why: "the Store is no dedupe.Counter"}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/storetest"
 )
 
@@ -39,17 +40,17 @@ func TestBeatCost(t *testing.T) {
 		return a
 	})
 	const owner = "ip-10-0-131-77.eu-central-1.compute.internal/28411"
-	seat, err := control.NewSeat(s, control.SeatOptions{Queue: "orders-eu-central-1-production", Owner: owner})
+	seat, err := controlstore.NewSeat(s, controlstore.SeatOptions{Queue: "orders-eu-central-1-production", Owner: owner})
 	if err != nil {
 		t.Fatal(err)
 	}
-	card := &control.Card{
+	card := &control.WorkerStatus{
 		Version: "v0.9.2", Scope: "orders", Types: []string{"charge", "refund"}, At: time.Now(), Started: time.Now(), Slots: 100, Busy: 8, State: "running",
 		Outcomes: map[string]uint64{"done": 1_234_567, "retried": 512}, Durations: map[string]control.Quantiles{"charge": {P95: time.Second}},
 	}
 	for i := range 8 {
 		id := fmt.Sprintf("0198c1d2-7d4f-7a3b-9c0d-%012d", i)
-		card.Jobs = append(card.Jobs, control.CardJob{Key: id, ID: id, Type: "charge", At: time.Now(), Attempt: 1, Fence: 1_795_318_330_000_000})
+		card.Jobs = append(card.Jobs, control.RunningJob{Key: id, ID: id, Type: "charge", At: time.Now(), Attempt: 1, Fence: 1_795_318_330_000_000})
 	}
 	if err := seat.Beat(t.Context(), card); err != nil {
 		t.Fatal(err)
@@ -60,7 +61,7 @@ func TestBeatCost(t *testing.T) {
 		if err := seat.Beat(t.Context(), card); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := control.Read(t.Context(), s); err != nil {
+		if _, err := controlstore.Read(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,6 +1,8 @@
 // Package machine is the state machine of package dedupe, for those who write a store. Users of a
 // store never import it.
 //
+//	answer, changed := machine.ApplyClaim(&record, &request, now, nextFence) // under the record's lock
+//
 // [ClaimTable], [RenewTable] and [SettleTable] are the whole of the machine, as data. A store in Go
 // runs them: [ApplyClaim], [ApplyRenew], [ApplySettle] and [ApplyForget] change a record in place
 // and give the answer. A store in a database writes the same rows as conditional statements. Either

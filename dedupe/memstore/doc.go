@@ -1,6 +1,9 @@
 // Package memstore is a [dedupe.Store] in the memory of one process: for tests, and for programs
 // whose broker does not outlive them either.
 //
+//	store, err := memstore.New(nil)
+//	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: h, Store: store, Scope: "orders"})
+//
 // It is bounded ([Options].MaxRecords), and it forgets everything when the process ends. If the
 // queue is durable, its messages are then read by a program that remembers nothing. To make room,
 // the store never drops records of failed, released and parked jobs before they expire. So whoever

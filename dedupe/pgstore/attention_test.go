@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
@@ -52,17 +53,9 @@ func plan(t *testing.T, pool *pgxpool.Pool, sql string, args []any) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer rows.Close()
-	var lines []string
-	for rows.Next() {
-		var line string
-		if err := rows.Scan(&line); err != nil {
-			t.Fatal(err)
-		}
-		lines = append(lines, line)
-	}
-	if rows.Err() != nil {
-		t.Fatal(rows.Err())
+	lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		t.Fatal(err)
 	}
 	return strings.Join(lines, "\n")
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // The test binary runs itself as further processes on the same file, told what to do by these.
@@ -111,7 +112,7 @@ func claimForEver(s *Store, out io.Writer) error {
 // editForEver edits the rules until it is killed, and prints each version that it has made.
 func editForEver(s *Store, out io.Writer) error {
 	for n := 0; ; n++ {
-		r, err := control.Change(context.Background(), s, func(rs *control.Rules) error {
+		r, err := controlstore.Change(context.Background(), s, func(rs *controlstore.Rules) error {
 			id := strconv.Itoa(os.Getpid())
 			rs.Remove(id)
 			rs.Rules = append(rs.Rules, control.Rule{
@@ -253,11 +254,11 @@ func TestKilledOperators(t *testing.T) {
 		}
 		p.Wait()
 		told, _ := strconv.Atoi(last)
-		got, err := control.Read(t.Context(), s)
+		got, err := controlstore.Read(t.Context(), s)
 		if err != nil || told == 0 || got.Version < uint64(told) || got.Find(strconv.Itoa(p.Process.Pid)) == nil {
 			t.Fatalf("it was told of version %q; the rules are %+v, %v", last, got, err)
 		}
-		next, err := control.Change(t.Context(), s, func(rs *control.Rules) error { return nil })
+		next, err := controlstore.Change(t.Context(), s, func(rs *controlstore.Rules) error { return nil })
 		if err != nil || next.Version <= got.Version || len(next.Rules) != len(got.Rules) {
 			t.Fatalf("the next edit: %+v, %v", next, err)
 		}

@@ -17,7 +17,7 @@ func chargeOnce(router *message.Router, store dedupe.Store, poison message.Publi
 	if err != nil {
 		return err
 	}
-	once, err := watermillonceq.NewMiddleware(p, watermillonceq.Options{Key: orderNumber})
+	once, err := watermillonceq.NewMiddleware(p, &watermillonceq.Options{Key: orderNumber})
 	if err != nil {
 		return err
 	}

@@ -73,7 +73,7 @@ func run(ctx context.Context, out io.Writer, withOnceq bool) {
 	if withOnceq {
 		// These three lines are all that is new. A service that restarts has a durable store.
 		p := must(onceq.NewProcessor(onceq.ProcessorConfig{Store: must(memstore.New(nil)), Scope: "shop"}))
-		once := must(watermillonceq.NewMiddleware(p, watermillonceq.Options{Key: orderNumber}))
+		once := must(watermillonceq.NewMiddleware(p, &watermillonceq.Options{Key: orderNumber}))
 		router.AddMiddleware(once)
 	}
 

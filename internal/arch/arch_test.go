@@ -420,3 +420,16 @@ func TestLoadRefusesWhatItCannotRead(t *testing.T) {
 		}
 	}
 }
+
+// TestMostLines: a tree that grows is noticed.
+func TestMostLines(t *testing.T) {
+	n := 0
+	for _, p := range ours(t).pkgs {
+		for _, f := range p.files {
+			n += f.lines
+		}
+	}
+	if n > mostLines {
+		t.Errorf("the tree has %d lines of Go, at most %d", n, mostLines)
+	}
+}

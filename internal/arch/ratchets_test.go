@@ -2,6 +2,10 @@ package arch
 
 // The ratchets: numbers that may only fall. Whoever makes one better lowers it here.
 
+// mostLines is how many lines of Go the tree has at most, tests and all; make weight counts them.
+// Raise it with a reason, for something that users asked for.
+const mostLines = 246_000
+
 // largestCycle is how many files of a package may know each other in a circle. A package that is
 // not listed has no circle.
 var largestCycle = map[string]int{
@@ -61,7 +65,7 @@ var twoMeanings = map[string][]string{
 	"localstack":                    {"Client", "serve"},
 	"localstack/lambdaruntime":      {"signal"},
 	"onceqtest":                     {"At", "Kill"},
-	"sqsfake":                       {"dict", "end", "fault", "first", "handle", "number", "size", "take", "text"},
+	"sqsfake":                       {"dict", "end", "fault", "handle", "number", "size", "take", "text"},
 }
 
 // stdMethods are asked for by interfaces of the standard library, and of what our packages extend.

@@ -56,14 +56,15 @@ type module struct {
 
 var modules = []module{
 	{dir: ".", why: "who takes the library takes nothing that starts servers or runs programs"},
+	{dir: "adapters/gcppubsub", uses: []string{"."}, why: "Google's clients and gRPC reach those alone who use Pub/Sub"},
 	{
-		dir: "adapters/gocloudpubsub", uses: []string{"."},
+		dir: "adapters/gocloudpubsub", uses: []string{".", "adapters/gcppubsub"},
 		why: "gocloud.dev requires the SDKs of three clouds, which nobody else shall see",
 	},
 	{dir: "adapters/otelonceq", uses: []string{"."}, why: "OpenTelemetry reaches those alone who use it"},
-	{dir: "adapters/watermillonceq", uses: []string{"."}, why: "Watermill reaches those alone who use it"},
+	{dir: "adapters/watermillonceq", uses: []string{".", "adapters/gcppubsub"}, why: "Watermill reaches those alone who use it"},
 	{
-		dir: "cmd/onceq", uses: []string{"."},
+		dir: "cmd/onceq", uses: []string{".", "adapters/gcppubsub"},
 		why: "the command brings all drivers and a library for commands, which no library's user shall see",
 	},
 	{
@@ -72,15 +73,15 @@ var modules = []module{
 		why:    "Docker's client reaches those alone who ask for it",
 	},
 	{
-		dir: "internal/tests", uses: []string{".", "adapters/gocloudpubsub", "localstack"},
+		dir: "internal/tests", uses: []string{".", "adapters/gcppubsub", "adapters/gocloudpubsub", "localstack"},
 		why: "what needs the whole house is tested there",
 	},
 	{
-		dir: "examples", uses: []string{".", "adapters/gocloudpubsub", "adapters/otelonceq", "adapters/watermillonceq", "localstack"},
+		dir: "examples", uses: []string{".", "adapters/gcppubsub", "adapters/gocloudpubsub", "adapters/otelonceq", "adapters/watermillonceq", "localstack"},
 		why: "examples show the parts together, also with programs of gocloud and of Watermill",
 	},
 	{
-		dir: "internal/bench", uses: []string{".", "adapters/gocloudpubsub", "adapters/watermillonceq"},
+		dir: "internal/bench", uses: []string{".", "adapters/gcppubsub", "adapters/gocloudpubsub", "adapters/watermillonceq"},
 		why: "it brings what onceq is compared with",
 	},
 	{dir: "internal/tools", why: "a tool's libraries are nobody else's"},

@@ -11,6 +11,8 @@ require (
 	github.com/aws/smithy-go v1.28.7
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/onceq/onceq v0.0.0
+	github.com/onceq/onceq/adapters/gcppubsub v0.0.0
+	github.com/onceq/onceq/adapters/gocloudpubsub v0.0.0
 	github.com/onceq/onceq/adapters/watermillonceq v0.0.0
 	github.com/riverqueue/river v0.51.0
 	github.com/riverqueue/river/riverdriver/riverpgxv5 v0.51.0
@@ -54,7 +56,6 @@ require (
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/lithammer/shortuuid/v3 v3.0.7 // indirect
 	github.com/oklog/ulid v1.3.1 // indirect
-	github.com/onceq/onceq/adapters/gocloudpubsub v0.0.0
 	github.com/pkg/errors v0.9.1 // indirect
 	github.com/riverqueue/river/riverdriver v0.51.0 // indirect
 	github.com/riverqueue/river/rivershared v0.51.0 // indirect
@@ -93,3 +94,5 @@ replace github.com/onceq/onceq => ../..
 replace github.com/onceq/onceq/adapters/gocloudpubsub => ../../adapters/gocloudpubsub
 
 replace github.com/onceq/onceq/adapters/watermillonceq => ../../adapters/watermillonceq
+
+replace github.com/onceq/onceq/adapters/gcppubsub => ../../adapters/gcppubsub

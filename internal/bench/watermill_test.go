@@ -62,7 +62,7 @@ func deduplicator(tb testing.TB, _ *message.Router) message.HandlerMiddleware {
 }
 
 func onceDecorator(tb testing.TB, r *message.Router) message.HandlerMiddleware {
-	d, err := watermillonceq.NewDecorator(watermillProcessor(tb), watermillonceq.Options{Key: watermillonceq.KeyFromUUID})
+	d, err := watermillonceq.NewDecorator(watermillProcessor(tb), &watermillonceq.Options{Key: watermillonceq.KeyFromUUID})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func watermillProcessor(tb testing.TB) *onceq.Processor {
 }
 
 func onceMiddleware(tb testing.TB, _ *message.Router) message.HandlerMiddleware {
-	m, err := watermillonceq.NewMiddleware(watermillProcessor(tb), watermillonceq.Options{Key: watermillonceq.KeyFromUUID})
+	m, err := watermillonceq.NewMiddleware(watermillProcessor(tb), &watermillonceq.Options{Key: watermillonceq.KeyFromUUID})
 	if err != nil {
 		tb.Fatal(err)
 	}

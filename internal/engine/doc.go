@@ -37,8 +37,8 @@
 //     settled): the status that is stored decides.
 //  11. What failed or is parked gets its dead letter first (letter.go, letter, putBatch).
 //  12. It gets its one disposition (finish.go, finish): the host observes it, the flow moves its
-//     group on, and the host acks, nacks or leaves the message (Host.Ended; onceq: flush.go), while
-//     beats go on. Then the flow forgets it (slots.go, Flow.Gone).
+//     group on, and the host acks, nacks or leaves the message (Host.Ended; onceq: worker.go),
+//     while beats go on. Then the flow forgets it (slots.go, Flow.Gone).
 //
 // # Who may write what
 //
@@ -71,7 +71,7 @@
 //   - left is written by who abandons the run.
 //   - held, the lease, is its maker's until the offer, and then under mu. Where the claim is not
 //     renewed (lease.go, hasOneLease), no beat knows held, and who has the run writes it.
-//   - Message is the driver's. Its maker may change it before the offer (onceq: given.go, unfold).
+//   - Message is the driver's. Its maker may change it before the offer (onceq: mux.go, unfold).
 //   - The place of a run (lane, queue, slot) is under the flow's lock.
 //
 // Beats, extensions and a redelivery meet a run in any phase. What they read and write is under the

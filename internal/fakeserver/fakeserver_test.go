@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,24 +57,34 @@ func TestWords(t *testing.T) {
 func TestAlarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
+		var mu sync.Mutex
 		var a fakeserver.Alarm
 		var rang []time.Duration
 		ring := func() {
+			mu.Lock()
+			defer mu.Unlock()
 			rang = append(rang, time.Since(began))
 			a.Rung()
 		}
-		a.Set(0, int64(2*time.Second), ring)
-		a.Set(0, int64(3*time.Second), ring)
+		set := func(now, due time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			a.Set(int64(now), int64(due), ring)
+		}
+		set(0, 2*time.Second)
+		set(0, 3*time.Second)
 		<-time.After(5 * time.Second)
-		synctest.Wait()
-		a.Set(int64(5*time.Second), int64(8*time.Second), ring)
-		a.Set(int64(5*time.Second), int64(7*time.Second), ring)
+		set(5*time.Second, 8*time.Second)
+		set(5*time.Second, 7*time.Second)
 		<-time.After(5 * time.Second)
-		synctest.Wait()
-		a.Set(int64(10*time.Second), int64(11*time.Second), ring)
+		set(10*time.Second, 11*time.Second)
+		mu.Lock()
 		a.Stop()
 		a.Stop()
+		mu.Unlock()
 		<-time.After(5 * time.Second)
+		mu.Lock()
+		defer mu.Unlock()
 		if want := []time.Duration{2 * time.Second, 7 * time.Second}; !slices.Equal(rang, want) {
 			t.Errorf("it rang at %v, want %v", rang, want)
 		}

@@ -77,22 +77,22 @@ var core = []mutant{
 		Why: "one poison row makes dead letters of its 99 neighbours",
 	},
 	{
-		File: "batcheddivide.go", Text: "case parks && errors.As(err, &unknown), errors.As(err, &later):", With: "case parks && errors.As(err, &unknown) && false, errors.As(err, &later):",
+		File: "batched.go", Text: "case parks && errors.As(err, &unknown), errors.As(err, &later):", With: "case parks && errors.As(err, &unknown) && false, errors.As(err, &later):",
 		Package: "internal/coretest/batches", Test: "TestBatchedDivides",
 		Why: "under Park f is called again for a job whose effect may have happened",
 	},
 	{
-		File: "batcheddivide.go", Text: "case b.ctxs[i].Err() == nil:", With: "case true:",
+		File: "batched.go", Text: "case b.ctxs[i].Err() == nil:", With: "case true:",
 		Package: "internal/coretest/batches", Test: "TestBatchedDividedInADrain",
 		Why: "f is called again for jobs that a drain has cut off",
 	},
 	{
-		File: "batcheddivide.go", Text: "\t\tcase parks && !b.cut[i] && errors.Is(context.Cause(b.ctxs[i]), verdict.ErrDraining):", With: "\t\tcase false:",
+		File: "batched.go", Text: "\t\tcase parks && !b.cut[i] && errors.Is(context.Cause(b.ctxs[i]), verdict.ErrDraining):", With: "\t\tcase false:",
 		Package: "internal/coretest/batches", Test: "TestBatchedDividedInADrain",
 		Why: "a deploy parks jobs of which f has said that nothing happened",
 	},
 	{
-		File: "batcheddivide.go", Text: "failed > wholeParts && !some && !b.isLastTry(part)", With: "failed > wholeParts && !some && b.isLastTry(part)",
+		File: "batched.go", Text: "failed > wholeParts && !some && !b.isLastTry(part)", With: "failed > wholeParts && !some && b.isLastTry(part)",
 		Package: "internal/coretest/batches", Test: "TestBatchedDividesNoOutage",
 		Why: "a database that is away gets twice as many calls as there are jobs",
 	},
@@ -102,7 +102,7 @@ var core = []mutant{
 		Why: "one record on which the call fails keeps all of its batch from beginning",
 	},
 	{
-		File: "batcheddivide.go", Text: "parks && !b.cut[i] && errors.Is", With: "parks && errors.Is",
+		File: "batched.go", Text: "parks && !b.cut[i] && errors.Is", With: "parks && errors.Is",
 		Package: "internal/coretest/batches", Test: "TestBatchedDividedWhoseCallIsCut",
 		Why: "under Park a batch that a drain cut off runs again, although nobody knows what it did",
 	},

@@ -22,7 +22,7 @@ var delays = []mutant{
 		Why: "a replay sends a letter that its worker refuses again",
 	},
 	{
-		File: "control/price.go", Text: "if p.outlasts() || !p.paysReceives() {", With: "if !p.paysReceives() {",
+		File: "control/cost.go", Text: "if p.outlasts() || !p.paysReceives() {", With: "if !p.paysReceives() {",
 		Package: "ops", Test: "TestPauseThatOutlastsTheQueue",
 		Why: "an operator's pause lets the queue delete what waits",
 	},
@@ -37,12 +37,12 @@ var delays = []mutant{
 		Why: "a short delay costs a receive where clocks differ, and makes two sends of one job differ",
 	},
 	{
-		File: "joboptions.go", Text: "case o.Was == OneHandler:", With: "case false:",
+		File: "job.go", Text: "case o.Was == OneHandler:", With: "case false:",
 		Package: "internal/coretest/jobs", Test: "TestTheWayToAMux",
 		Why: "what a single handler has done is done again under a Mux",
 	},
 	{
-		File: "joboptions.go", Text: "cmp.Or(o.Was, typ)", With: "typ",
+		File: "job.go", Text: "cmp.Or(o.Was, typ)", With: "typ",
 		Package: "internal/coretest/jobs", Test: "TestTheWayToAMux",
 		Why: "what a type has done is done again once it has another name",
 	},

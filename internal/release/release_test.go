@@ -18,6 +18,7 @@ func TestTags(t *testing.T) {
 		{".", "v0.1.0", true},
 		{"localstack", "localstack/v0.1.0", true},
 		{"cmd/onceq", "cmd/onceq/v0.1.0", true},
+		{"adapters/gcppubsub", "adapters/gcppubsub/v0.1.0", true},
 		{"internal/tests", "internal/tests/v0.1.0", false},
 	} {
 		m := module{dir: c.dir}

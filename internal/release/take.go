@@ -43,6 +43,18 @@ var _, _ = awssqs.New, pgstore.New
 
 func main() {}
 `},
+	{"Pub/Sub", "main.go", `package main
+
+import (
+	"onceq.example/adapters/gcppubsub"
+	"onceq.example/adapters/gcppubsub/pubsubpush"
+	"onceq.example/dedupe/memstore"
+)
+
+var _, _, _ = gcppubsub.New, pubsubpush.New, memstore.New
+
+func main() {}
+`},
 	{"test with servers", "user_test.go", `package user
 
 import (
@@ -108,7 +120,7 @@ func take(ctx context.Context, root, version, dir string) error {
 		fmt.Println("built a user's", u.name)
 	}
 	bin := filepath.Join(dir, "bin")
-	for _, command := range []string{"cmd/sqsfake", "cmd/onceq", "examples/first"} {
+	for _, command := range []string{"cmd/sqsfake", "adapters/gcppubsub/cmd/pubsubfake", "cmd/onceq", "examples/first"} {
 		// go install takes no module with a replacement
 		at := path.Join(library, command) + "@" + version
 		if _, err := run(ctx, dir, append(t.goEnv(), "GOBIN="+bin, "GOFLAGS=-modcacherw"), "go", "install", at); err != nil {

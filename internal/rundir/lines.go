@@ -12,7 +12,7 @@ import (
 // package that passes has to tell.
 func (r Run) Say(line string) error { return r.add("lines", line) }
 
-// Said returns the lines, sorted.
+// Said returns the lines, sorted, each of them once.
 func (r Run) Said() ([]string, error) {
 	b, err := os.ReadFile(r.path("lines"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -23,5 +23,5 @@ func (r Run) Said() ([]string, error) {
 	}
 	lines := strings.Split(strings.TrimSuffix(string(b), "\n"), "\n")
 	slices.Sort(lines)
-	return lines, nil
+	return slices.Compact(lines), nil
 }

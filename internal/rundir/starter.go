@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// SetStarter keeps the command that starts a back end in the run, whose name, one of
-// [Instance]'s, is its last argument. It stores where the back end is, or why there is none.
-// The run's folder is in its environment.
+// SetStarter saves the command that starts a back end. The back end's name (see [Instance]) is its
+// last argument, and the run's folder is in its environment. The command stores where the back end
+// is, or why there is none.
 func (r Run) SetStarter(command ...string) error {
 	data, err := json.Marshal(command)
 	if err != nil {

@@ -47,7 +47,10 @@ var first = []string{
 	"adapters/gocloudpubsub/...",
 	matrix,
 	"adapters/watermillonceq",
-	".",
+	"internal/coretest/outages",
+	"internal/coretest/life",
+	"internal/coretest/claims",
+	"internal/coretest/...",
 }
 
 // matrix is in both lists: its worlds that live in real time wait, and are played without the race

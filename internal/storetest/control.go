@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // This file owns what the rules of package control must keep on each store: edits by many operators
@@ -25,7 +26,7 @@ func EditRules(tb testing.TB, s dedupe.Store, operators, edits int) {
 		wg.Go(func() {
 			for e := range edits {
 				id := fmt.Sprintf("%d-%d", o, e)
-				_, err := control.Change(tb.Context(), s, func(rs *control.Rules) error {
+				_, err := controlstore.Change(tb.Context(), s, func(rs *controlstore.Rules) error {
 					mu.Lock()
 					tried++
 					mu.Unlock()
@@ -43,7 +44,7 @@ func EditRules(tb testing.TB, s dedupe.Store, operators, edits int) {
 		})
 	}
 	wg.Wait()
-	got, err := control.Read(tb.Context(), s)
+	got, err := controlstore.Read(tb.Context(), s)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func KillOperators(tb testing.TB, s dedupe.Store) {
 	tb.Helper()
 	var want uint64
 	edit := func(s dedupe.Store, id string) error {
-		_, err := control.Change(tb.Context(), s, func(rs *control.Rules) error {
+		_, err := controlstore.Change(tb.Context(), s, func(rs *controlstore.Rules) error {
 			rs.Rules = append(rs.Rules, rule(id, id))
 			return nil
 		})
@@ -89,7 +90,7 @@ func KillOperators(tb testing.TB, s dedupe.Store) {
 			if at == "renew" && applied {
 				want++
 			}
-			got, err := control.Read(tb.Context(), s)
+			got, err := controlstore.Read(tb.Context(), s)
 			if err != nil || got.Version != want || len(got.Rules) != int(want) {
 				tb.Errorf("%s: version %d with %d rules, want %d, %v", name, got.Version, len(got.Rules), want, err)
 			}

@@ -11,6 +11,8 @@ require (
 	github.com/aws/aws-sdk-go-v2/service/sqs v1.52.8
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/onceq/onceq v0.0.0
+	github.com/onceq/onceq/adapters/gcppubsub v0.0.0
+	github.com/onceq/onceq/adapters/gocloudpubsub v0.0.0
 	github.com/onceq/onceq/localstack v0.0.0
 	github.com/stretchr/testify v1.12.1
 	gocloud.dev v0.47.0
@@ -85,7 +87,6 @@ require (
 	github.com/moby/sys/userns v0.1.0 // indirect
 	github.com/moby/term v0.5.2 // indirect
 	github.com/ncruces/go-strftime v1.0.0 // indirect
-	github.com/onceq/onceq/adapters/gocloudpubsub v0.0.0
 	github.com/opencontainers/go-digest v1.0.0 // indirect
 	github.com/opencontainers/image-spec v1.1.1 // indirect
 	github.com/power-devops/perfstat v0.0.0-20240221224432-82ca36839d55 // indirect
@@ -128,3 +129,5 @@ replace github.com/onceq/onceq => ../..
 replace github.com/onceq/onceq/localstack => ../../localstack
 
 replace github.com/onceq/onceq/adapters/gocloudpubsub => ../../adapters/gocloudpubsub
+
+replace github.com/onceq/onceq/adapters/gcppubsub => ../../adapters/gcppubsub

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// This file owns the marks that a handler or an adapter may put on its error, the causes that cut a
-// run off, and the texts that are recorded. The verbs of package onceq and the table's callers use
-// it. It has no state, and no lock.
+// This file owns three lists: error marks (Permanent, RetryAfter, Unknown), causes with which a run
+// is cut off, and recorded texts. onceq's exported functions wrap them. It has no state, and no
+// lock.
 
 // The classes that the table and the engine give. Package onceq exports them under its own names.
 // TestTexts in internal/arch compares the two lists, and that of package dlq.

@@ -1,8 +1,13 @@
-// Package lambdaruntime runs a function's binary on this machine as Lambda does, for tests: it
-// serves the Lambda runtime API (of 2018-06-01), starts the binary in sandboxes, one invocation at
-// a time in each, freezes a sandbox between invocations (SIGSTOP), thaws it for the next one
-// (SIGCONT), and kills it at its timeout (SIGKILL). [Function.Poll] is an event source mapping of
-// an SQS queue in front of it.
+// Package lambdaruntime runs a function's binary on this machine as Lambda does, for tests.
+//
+//	f := lambdaruntime.New(t, lambdaruntime.Options{Command: []string{binary}, Timeout: 30 * time.Second})
+//	defer f.Close()
+//	result := f.Invoke(ctx, event)
+//
+// It serves the Lambda runtime API (of 2018-06-01) and starts the binary in sandboxes, with one
+// invocation at a time in each. It freezes a sandbox between invocations (SIGSTOP), thaws it for
+// the next one (SIGCONT), and kills it at its timeout (SIGKILL). [Function.Poll] is an event source
+// mapping of an SQS queue in front of it.
 //
 // [Source.Twice] invokes the function a second time with the same event, which Lambda does now and
 // then without a cause that anybody sees.

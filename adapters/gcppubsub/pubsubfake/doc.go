@@ -1,6 +1,11 @@
 // Package pubsubfake is a Google Pub/Sub server for tests: in memory, as strict as the service, and
 // stricter than its emulator where a lenient one hides a bug until production.
 //
+//	server := pubsubfake.New(pubsubfake.Options{})
+//	defer server.Close()
+//	_, err := server.CreateTopic(ctx, &pubsubpb.Topic{Name: topic}) // and CreateSubscription
+//	orders, err := gcppubsub.New(server, topic, subscription, nil)
+//
 // [New] makes a server whose methods are those of gRPC's servers for Pub/Sub: a test calls them as
 // they are, without a network. In a bubble of testing/synctest ten minutes of an ack deadline pass
 // in a moment. [Start] serves gRPC on the loopback interface for any client; Google's own take its

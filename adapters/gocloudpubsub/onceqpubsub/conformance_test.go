@@ -57,7 +57,9 @@ func TestConformance(t *testing.T) {
 
 // TestDriverConformanceServer is the same on LocalStack and on Google's emulator, in real time.
 func TestConformanceServer(t *testing.T) {
+	t.Parallel()
 	t.Run("sqs", func(t *testing.T) {
+		t.Parallel()
 		server := testaws.NewSQS(t)
 		if server.Kind == "sqsfake" {
 			t.Skip("the other tests are run on sqsfake")
@@ -65,6 +67,7 @@ func TestConformanceServer(t *testing.T) {
 		runDriverTests(t, func(t testing.TB) *driverWorld { return driverWithSQS(t, server.Client(t)) })
 	})
 	t.Run("pubsub", func(t *testing.T) {
+		t.Parallel()
 		server := testpubsub.New(t)
 		conn, err := grpc.NewClient(server.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {

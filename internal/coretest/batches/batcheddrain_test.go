@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
@@ -316,7 +317,7 @@ func TestBatchedUnderALimit(t *testing.T) {
 		if ns := got.sizes(); len(ns) != 21 || ns[1] != 5 || ns[20] != 5 {
 			t.Errorf("under the limit there were batches of %v", ns)
 		}
-		r.Rules(func(rs *control.Rules) { rs.Rules = nil })
+		r.Rules(func(rs *controlstore.Rules) { rs.Rules = nil })
 		rig.Pass(rig.Bound)
 		r.Send(rig.Numbered("after", 20)...)
 		rig.Pass(10 * time.Second)

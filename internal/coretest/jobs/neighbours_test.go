@@ -10,17 +10,18 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
 // sitsBeside takes the seat of another worker of the rig's queue, with the settings of the rig's.
-func sitsBeside(r *rig.Rig, owner string, change func(*control.Card)) *control.Seat {
+func sitsBeside(r *rig.Rig, owner string, change func(*control.WorkerStatus)) *controlstore.Seat {
 	r.Helper()
-	s, err := control.NewSeat(r.Store.Store, control.SeatOptions{Queue: rig.Scope, Owner: owner, TTL: time.Hour})
+	s, err := controlstore.NewSeat(r.Store.Store, controlstore.SeatOptions{Queue: rig.Scope, Owner: owner, TTL: time.Hour})
 	if err != nil {
 		r.Fatal(err)
 	}
-	c := &control.Card{At: time.Now(), Started: time.Now(), State: "running", Scope: rig.Scope, Retention: onceq.DefaultRetention, Interrupted: "rerun"}
+	c := &control.WorkerStatus{At: time.Now(), Started: time.Now(), State: "running", Scope: rig.Scope, Retention: onceq.DefaultRetention, Interrupted: "rerun"}
 	if change != nil {
 		change(c)
 	}
@@ -42,17 +43,17 @@ func TestNeighbours(t *testing.T) {
 	}
 	rig.Bubble(t, h, func(r *rig.Rig) {
 		sitsBeside(r, "same", nil)
-		sitsBeside(r, "older", func(c *control.Card) { c.Retention, c.Interrupted = 0, "" })
-		sitsBeside(r, "w-8", func(c *control.Card) { c.Scope = "order" })
-		if err := sitsBeside(r, "gone", func(c *control.Card) { c.Scope = "order" }).Leave(r.Context()); err != nil {
+		sitsBeside(r, "older", func(c *control.WorkerStatus) { c.Retention, c.Interrupted = 0, "" })
+		sitsBeside(r, "w-8", func(c *control.WorkerStatus) { c.Scope = "order" })
+		if err := sitsBeside(r, "gone", func(c *control.WorkerStatus) { c.Scope = "order" }).Leave(r.Context()); err != nil {
 			t.Fatal(err)
 		}
 		r.Start()
 		rig.Pass(25 * time.Second)
 		told(r, 1)
 		told(r, 1, "order", "each job may be done by both", "worker=w-8")
-		sitsBeside(r, "w-9", func(c *control.Card) { c.Retention = time.Hour })
-		sitsBeside(r, "w-7", func(c *control.Card) { c.Interrupted = "park" })
+		sitsBeside(r, "w-9", func(c *control.WorkerStatus) { c.Retention = time.Hour })
+		sitsBeside(r, "w-7", func(c *control.WorkerStatus) { c.Interrupted = "park" })
 		rig.Pass(150 * time.Second)
 		told(r, 3)
 		told(r, 1, "Retention 1h0m0s", "worker=w-9")
@@ -67,7 +68,7 @@ func TestNeighbours(t *testing.T) {
 func TestStrict(t *testing.T) {
 	h := func(context.Context, *onceq.Job) error { return nil }
 	rig.Bubble(t, h, func(r *rig.Rig) {
-		other := sitsBeside(r, "w-8", func(c *control.Card) { c.Scope = "order" })
+		other := sitsBeside(r, "w-8", func(c *control.WorkerStatus) { c.Scope = "order" })
 		r.Send("a")
 		ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
 		defer cancel()

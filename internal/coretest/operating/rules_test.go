@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/internal/peak"
@@ -76,7 +77,7 @@ func TestQueuePausedByRule(t *testing.T) {
 			t.Error("Resume ended an operator's pause")
 		}
 		r.W.Pause()
-		r.Rules(func(rs *control.Rules) { rs.Remove(id) })
+		r.Rules(func(rs *controlstore.Rules) { rs.Remove(id) })
 		rig.Pass(rig.Bound + 5*time.Second)
 		if s := r.W.Stats(); starts.Load() != 1 || len(s.Paused) != 1 || s.Paused[0] != onceq.ReasonLocal {
 			t.Errorf("the operator ended the program's pause: %q", s.Paused)
@@ -222,7 +223,7 @@ func TestTypePausedByRule(t *testing.T) {
 						t.Errorf("delay %d is %v, want %v and an eighth more or less", i, d, want)
 					}
 				}
-				r.Rules(func(rs *control.Rules) { rs.Remove(id) })
+				r.Rules(func(rs *controlstore.Rules) { rs.Remove(id) })
 				rig.Pass(18 * time.Minute)
 				for _, e := range r.Seen.Of("c-1") {
 					if e.Outcome == onceq.OutcomeDone && e.Attempt != 1 {
@@ -264,7 +265,7 @@ func TestLimitedByRule(t *testing.T) {
 			if h := r.W.Health(); busy.Top() != 3 || h.Slots != 3 || h.State != onceq.StateRunning || !strings.Contains(fmt.Sprint(h.Reasons), "limited to 3 slots by rule "+id) {
 				t.Errorf("%d handlers at once, %+v", busy.Top(), h)
 			}
-			r.Rules(func(rs *control.Rules) { rs.Remove(id) })
+			r.Rules(func(rs *controlstore.Rules) { rs.Remove(id) })
 			rig.Pass(2 * time.Minute)
 			if busy.Top() < all || r.W.Stats().Slots != 10 {
 				t.Errorf("after the limit %d handlers run at once", busy.Top())
@@ -318,7 +319,7 @@ func TestRefusedToReadRules(t *testing.T) {
 func TestUnreadableRules(t *testing.T) {
 	h := func(context.Context, *onceq.Job) error { return nil }
 	rig.Bubble(t, h, func(r *rig.Rig) {
-		q := dedupe.ClaimRequest{Key: dedupe.Key{Scope: control.ScopeControl, Key: "rules"}, Token: dedupe.Token{1}, TTL: time.Hour}
+		q := dedupe.ClaimRequest{Key: dedupe.Key{Scope: controlstore.ScopeControl, Key: "rules"}, Token: dedupe.Token{1}, TTL: time.Hour}
 		if _, err := r.Store.Store.Claim(r.Context(), []dedupe.ClaimRequest{q}); err != nil {
 			t.Fatal(err)
 		}
@@ -340,10 +341,10 @@ func TestSeatOfWorker(t *testing.T) {
 		r.Start()
 		rig.Pass(25 * time.Second)
 		seats := seatsOf(r)
-		if len(seats) != 1 || seats[0].Card == nil || seats[0].Name != r.W.Health().Seat {
+		if len(seats) != 1 || seats[0].Status == nil || seats[0].Name != r.W.Health().Seat {
 			t.Fatalf("the seats are %+v, and Health says %q", seats, r.W.Health().Seat)
 		}
-		c := seats[0].Card
+		c := seats[0].Status
 		if c.State != "running" || c.Slots != 10 || c.Busy != 2 || len(c.Jobs) != 2 || c.Running("a") == nil || c.Running("b") == nil || c.Scope != rig.Scope {
 			t.Errorf("the card is %+v", c)
 		}
@@ -351,7 +352,7 @@ func TestSeatOfWorker(t *testing.T) {
 			t.Errorf("the job is %+v", j)
 		}
 		rig.Pass(40 * time.Second)
-		if c := seatsOf(r)[0].Card; c.Outcomes["done"] != 2 || c.Busy != 0 || len(c.Jobs) != 0 || c.Rate <= 0 {
+		if c := seatsOf(r)[0].Status; c.Outcomes["done"] != 2 || c.Busy != 0 || len(c.Jobs) != 0 || c.Rate <= 0 {
 			t.Errorf("the card is %+v", c)
 		}
 		if err := r.Stop(); err != nil {
@@ -367,10 +368,10 @@ func TestSeatOfWorker(t *testing.T) {
 		rig.Pass(15 * time.Second)
 		r.StopNow()
 		rig.Pass(15 * time.Second)
-		if s := seatsOf(r); len(s) != 1 || !s[0].Live(time.Now()) || s[0].Card.State != "draining" {
+		if s := seatsOf(r); len(s) != 1 || !s[0].Live(time.Now()) || s[0].Status.State != "draining" {
 			t.Errorf("during the drain the seats are %+v", s)
 		}
-		if j := seatsOf(r)[0].Card.Jobs; len(j) != 1 || j[0].Key != "" || j[0].ID == "" {
+		if j := seatsOf(r)[0].Status.Jobs; len(j) != 1 || j[0].Key != "" || j[0].ID == "" {
 			t.Errorf("without keys the jobs are %+v", j)
 		}
 	}, rig.Steered, rig.With(func(c *rig.Setup) { c.Control.NoKeys = true; c.DrainTimeout = time.Minute }))
@@ -394,9 +395,9 @@ func TestSeatOfWorker(t *testing.T) {
 	}, rig.Steered, rig.With(func(c *rig.Setup) { c.DrainTimeout, c.SettleTimeout = -1, 500*time.Millisecond }))
 }
 
-func seatsOf(r *rig.Rig) []control.Sitting {
+func seatsOf(r *rig.Rig) []controlstore.Sitting {
 	r.Helper()
-	s, err := control.Seats(r.Context(), r.Store.Store, rig.Scope)
+	s, err := controlstore.Seats(r.Context(), r.Store.Store, rig.Scope)
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -408,7 +409,7 @@ func TestLostSeat(t *testing.T) {
 	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
 		r.Start()
 		rig.Pass(time.Second)
-		k := dedupe.Key{Scope: control.ScopeWorker, Key: r.W.Health().Seat}
+		k := dedupe.Key{Scope: controlstore.ScopeWorker, Key: r.W.Health().Seat}
 		rec, err := r.Store.Store.Get(r.Context(), []dedupe.Key{k})
 		if err != nil {
 			t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/peak"
 )
@@ -78,7 +79,7 @@ func TestLimitInsteadOfPause(t *testing.T) {
 				r.Send(fmt.Sprint(i))
 			}
 			rig.Pass(64*time.Second - rig.Bound)
-			r.Rules(func(rs *control.Rules) {
+			r.Rules(func(rs *controlstore.Rules) {
 				rs.Remove(pause)
 				rs.Rules = append(rs.Rules, control.Rule{
 					Do: control.Limit, Slots: 2, Queue: rig.Scope, Until: time.Now().Add(time.Hour), By: "ana", Reason: "gently",
@@ -203,12 +204,12 @@ func TestRulesUnreadableLater(t *testing.T) {
 		if h := r.W.Health(); h.State != onceq.StatePaused || !strings.Contains(strings.Join(h.Reasons, "; "), "operators' rules cannot be read: control: reading the rules: ") || !strings.Contains(h.Reasons[1], why) {
 			t.Errorf("the worker is %+v", h)
 		}
-		if c := seatsOf(r)[0].Card; c == nil || c.Rules != 1 || !strings.Contains(c.NoRules, why) {
+		if c := seatsOf(r)[0].Status; c == nil || c.Rules != 1 || !strings.Contains(c.NoRules, why) {
 			t.Errorf("the card is %+v", c)
 		}
 		mend(r)
 		rig.Pass(time.Minute)
-		if h := r.W.Health(); len(h.Reasons) != 1 || seatsOf(r)[0].Card.NoRules != "" {
+		if h := r.W.Health(); len(h.Reasons) != 1 || seatsOf(r)[0].Status.NoRules != "" {
 			t.Errorf("the worker is %+v", h)
 		}
 	}, rig.Steered)
@@ -248,7 +249,7 @@ func TestPauseUnderSlowObserver(t *testing.T) {
 			if s := r.W.Stats(); s.Held != 0 || s.Busy != 1 || len(s.Paused) != 1 {
 				t.Errorf("%s: %+v", name, s)
 			}
-			if seats := seatsOf(r); len(seats) != 1 || seats[0].Card.State != "paused" {
+			if seats := seatsOf(r); len(seats) != 1 || seats[0].Status.State != "paused" {
 				t.Errorf("%s: the seats are %+v", name, seats)
 			}
 			close(takes)

@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/peak"
 	"github.com/onceq/onceq/onceqtest"
@@ -67,14 +68,14 @@ func TestBatchesObey(t *testing.T) {
 		}
 		id := r.Orders(time.Hour, ofQueue)
 		want("queue", onceq.OutcomePaused)
-		r.Rules(func(rs *control.Rules) { rs.Remove(id) })
+		r.Rules(func(rs *controlstore.Rules) { rs.Remove(id) })
 		want("no rule any more", onceq.OutcomeDone)
 		id = r.Orders(time.Hour, func(u *control.Rule) { u.Type = "charge" })
 		want("type", onceq.OutcomePaused)
 		refuse(r, rig.ErrBoom)
 		want("unreadable", onceq.OutcomePaused)
 		mend(r)
-		r.Rules(func(rs *control.Rules) { rs.Remove(id) })
+		r.Rules(func(rs *controlstore.Rules) { rs.Remove(id) })
 		r.Orders(time.Hour, func(u *control.Rule) { u.Do, u.Slots, u.Queue = control.Limit, 2, rig.Scope })
 		busy.Reset()
 		want("limit", onceq.OutcomeDone)
@@ -113,7 +114,7 @@ func TestDoObeys(t *testing.T) {
 				t.Errorf("%v: %+v", k, e)
 			}
 		}
-		r.Rules(func(rs *control.Rules) { rs.Remove(id) })
+		r.Rules(func(rs *controlstore.Rules) { rs.Remove(id) })
 		rig.Pass(10 * time.Second)
 		if err := do(dedupe.Key{Scope: "bank", Key: "b"}); err != nil {
 			t.Error(err)
@@ -215,7 +216,7 @@ func TestRunAgainAfterPause(t *testing.T) {
 	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
 		id := r.Orders(time.Hour, ofQueue)
 		r.RunFor(time.Minute)
-		r.Rules(func(rs *control.Rules) { rs.Remove(id) })
+		r.Rules(func(rs *controlstore.Rules) { rs.Remove(id) })
 		r.Send("a")
 		began := time.Now()
 		r.Start()
@@ -237,7 +238,7 @@ func TestRunAgainWithOneReasonLeft(t *testing.T) {
 		r.Start()
 		r.W.Pause()
 		rig.Pass(rig.Bound)
-		r.Rules(func(rs *control.Rules) { rs.Remove(id) }) // one reason ends, and the program's is left
+		r.Rules(func(rs *controlstore.Rules) { rs.Remove(id) }) // one reason ends, and the program's is left
 		rig.Pass(2 * rig.Bound)
 		if err := r.Stop(); err != nil {
 			t.Fatal(err)
@@ -302,7 +303,7 @@ func TestDurationsOnCard(t *testing.T) {
 	rig.Bubble(t, nil, func(r *rig.Rig) {
 		r.Start()
 		rig.Pass(time.Minute)
-		if d := seatsOf(r)[0].Card.Durations; len(d) != 0 {
+		if d := seatsOf(r)[0].Status.Durations; len(d) != 0 {
 			t.Errorf("before any job the card says %v", d)
 		}
 		for i := range 40 {
@@ -311,7 +312,7 @@ func TestDurationsOnCard(t *testing.T) {
 		r.Put(rig.JobOf("mail", "m", ""))
 		rig.Pass(2 * time.Minute)
 		near := func(d, want time.Duration) bool { return d > want*3/4 && d < want*5/4 }
-		d := seatsOf(r)[0].Card.Durations
+		d := seatsOf(r)[0].Status.Durations
 		if q := d["charge"]; !near(q.P50, time.Second) || !near(q.P95, time.Second) || q.Max != 61*time.Second {
 			t.Errorf("the times are %v", d)
 		}
@@ -322,11 +323,11 @@ func TestDurationsOnCard(t *testing.T) {
 		rig.Pass(4 * time.Minute)
 		r.Put(rig.JobOf("charge", "last", ""))
 		rig.Pass(3 * time.Minute)
-		if q := seatsOf(r)[0].Card.Durations["charge"]; !near(q.P50, time.Second) || q.Max != time.Second {
+		if q := seatsOf(r)[0].Status.Durations["charge"]; !near(q.P50, time.Second) || q.Max != time.Second {
 			t.Errorf("minutes later they are %v", q)
 		}
 		rig.Pass(6 * time.Minute)
-		if d := seatsOf(r)[0].Card.Durations; len(d) != 0 {
+		if d := seatsOf(r)[0].Status.Durations; len(d) != 0 {
 			t.Errorf("after a rest the card says %v", d)
 		}
 	}, rig.Steered, rig.With(func(c *rig.Setup) { c.Handler = mux; c.Concurrency = 50 }))
@@ -347,7 +348,7 @@ func TestMinuteOnCard(t *testing.T) {
 	rig.Bubble(t, nil, func(r *rig.Rig) {
 		r.Start()
 		rig.Pass(time.Minute)
-		if c := seatsOf(r)[0].Card; c.Minute == nil || *c.Minute != (control.Runs{}) || len(c.MinuteTypes) != 0 {
+		if c := seatsOf(r)[0].Status; c.Minute == nil || *c.Minute != (control.Runs{}) || len(c.MinuteTypes) != 0 {
 			t.Errorf("before any job the card says %+v", c)
 		}
 		for i := range 9 {
@@ -356,12 +357,12 @@ func TestMinuteOnCard(t *testing.T) {
 		r.Put(rig.JobOf("charge", "x", ""))
 		r.Put(rig.JobOf("mail", "m", ""))
 		rig.Pass(30 * time.Second)
-		c := seatsOf(r)[0].Card
+		c := seatsOf(r)[0].Status
 		if *c.Minute != (control.Runs{Runs: 11, Errors: 1}) || c.MinuteTypes["charge"] != (control.Runs{Runs: 10, Errors: 1}) || c.MinuteTypes["mail"] != (control.Runs{Runs: 1}) {
 			t.Errorf("the card says %+v %+v", c.Minute, c.MinuteTypes)
 		}
 		rig.Pass(2 * time.Minute)
-		if c := seatsOf(r)[0].Card; *c.Minute != (control.Runs{}) || len(c.MinuteTypes) != 0 {
+		if c := seatsOf(r)[0].Status; *c.Minute != (control.Runs{}) || len(c.MinuteTypes) != 0 {
 			t.Errorf("two minutes later it says %+v %+v", c.Minute, c.MinuteTypes)
 		}
 	}, rig.Steered, rig.With(func(c *rig.Setup) { c.Handler = mux }))
@@ -381,13 +382,13 @@ func TestFullOnCard(t *testing.T) {
 		r.Send("a")
 		r.Start()
 		rig.Pass(25 * time.Second)
-		if c := seatsOf(r)[0].Card; !c.FullSince.IsZero() || c.Busy != 1 {
+		if c := seatsOf(r)[0].Status; !c.FullSince.IsZero() || c.Busy != 1 {
 			t.Errorf("with a free slot the card says %+v", c)
 		}
 		began := time.Now()
 		r.Send("late", "waits")
 		rig.Pass(65 * time.Second)
-		if c := seatsOf(r)[0].Card; c.Busy != 2 || c.FullSince.Before(began) || c.FullSince.After(began.Add(15*time.Second)) || c.Retention == 0 || c.Interrupted != "rerun" {
+		if c := seatsOf(r)[0].Status; c.Busy != 2 || c.FullSince.Before(began) || c.FullSince.After(began.Add(15*time.Second)) || c.Retention == 0 || c.Interrupted != "rerun" {
 			t.Errorf("full since %v the card says %+v", began, c)
 		}
 	}, rig.Steered, rig.With(func(c *rig.Setup) { c.Concurrency, c.DrainTimeout = 2, 10*time.Minute }))
@@ -413,13 +414,13 @@ func TestDurationsOfAnEarlierRun(t *testing.T) {
 		r.Start()
 		for range 15 { // the first card is written within ten
 			rig.Pass(time.Second)
-			if s := seatsOf(r); len(s) > 0 && len(s[0].Card.Durations) != 0 {
-				t.Fatalf("a card without a job says %v", s[0].Card.Durations)
+			if s := seatsOf(r); len(s) > 0 && len(s[0].Status.Durations) != 0 {
+				t.Fatalf("a card without a job says %v", s[0].Status.Durations)
 			}
 		}
 		r.Put(rig.JobOf("", "short", ""))
 		rig.Pass(time.Minute)
-		if q := seatsOf(r)[0].Card.Durations[""]; q.Max != time.Second {
+		if q := seatsOf(r)[0].Status.Durations[""]; q.Max != time.Second {
 			t.Errorf("the times are %v, want those of one job of a second", q)
 		}
 	}, rig.Steered, rig.With(func(c *rig.Setup) { c.Handler = handler }))

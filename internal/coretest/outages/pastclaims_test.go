@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
@@ -73,7 +73,7 @@ type crossing struct {
 }
 
 func (p *crossing) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
-	if len(ks) != 1 || ks[0].Scope != control.ScopeControl || ks[0].Key != "rules" || !p.armed.Load() {
+	if len(ks) != 1 || ks[0].Scope != controlstore.ScopeControl || ks[0].Key != "rules" || !p.armed.Load() {
 		return p.Store.Get(ctx, ks)
 	}
 	switch p.n.Add(1) {
@@ -116,11 +116,11 @@ func readsThatCross(t *testing.T) {
 			}
 			go func() { ended <- w.Run(ctx) }()
 		}
-		r.Rules(func(rs *control.Rules) { rs.Rules = nil })
+		r.Rules(func(rs *controlstore.Rules) { rs.Rules = nil })
 		rig.Pass(30 * time.Second)
 		p.armed.Store(true)
 		<-p.read
-		r.Rules(func(rs *control.Rules) { rs.Rules = nil })
+		r.Rules(func(rs *controlstore.Rules) { rs.Rules = nil })
 		close(p.changed)
 		rig.Pass(20 * time.Second)
 		if n := r.Logged.Count(wentBack); n != 0 {

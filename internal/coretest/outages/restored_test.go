@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
@@ -89,7 +89,7 @@ func TestStoreWentBack(t *testing.T) {
 		if r.Seen.Started("paused") != 0 {
 			r.Error("a job ran beside a store that went back")
 		}
-		r.Rules(func(rs *control.Rules) {
+		r.Rules(func(rs *controlstore.Rules) {
 			if len(rs.Rules) != 1 || rs.Rules[0].Queue != rig.Scope {
 				r.Fatalf("the rules are %+v", rs.Rules)
 			}
@@ -109,10 +109,10 @@ func TestStoreWentBack(t *testing.T) {
 func TestRulesWentBack(t *testing.T) {
 	inPast(t, func(r *rig.Rig, p *past) {
 		for range 2 {
-			r.Rules(func(rs *control.Rules) { rs.Rules = nil })
+			r.Rules(func(rs *controlstore.Rules) { rs.Rules = nil })
 		}
 		rig.Pass(rig.Bound)
-		if _, err := r.Store.Forget(r.Context(), []dedupe.Forgotten{{Key: dedupe.Key{Scope: control.ScopeControl, Key: "rules"}, Fence: fenceOfRules(r), Force: true}}); err != nil {
+		if _, err := r.Store.Forget(r.Context(), []dedupe.Forgotten{{Key: dedupe.Key{Scope: controlstore.ScopeControl, Key: "rules"}, Fence: fenceOfRules(r), Force: true}}); err != nil {
 			r.Fatal(err)
 		}
 		rig.Pass(2 * rig.Bound)
@@ -127,7 +127,7 @@ func TestRulesWentBack(t *testing.T) {
 
 func fenceOfRules(r *rig.Rig) uint64 {
 	r.Helper()
-	rs, err := r.Store.Get(r.Context(), []dedupe.Key{{Scope: control.ScopeControl, Key: "rules"}})
+	rs, err := r.Store.Get(r.Context(), []dedupe.Key{{Scope: controlstore.ScopeControl, Key: "rules"}})
 	if err != nil || rs[0] == nil {
 		r.Fatal(rs, err)
 	}

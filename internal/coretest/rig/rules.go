@@ -9,6 +9,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // Bound is after what time a rule holds everywhere: Every and CallTimeout.
@@ -18,9 +19,9 @@ const Bound = 15 * time.Second
 func Steered(r *Rig) { r.Cfg.Control.Every, r.Cfg.Queue = 10*time.Second, Scope }
 
 // Rules changes the rules as an operator does, whose store always answers.
-func (r *Rig) Rules(edit func(*control.Rules)) control.Rules {
+func (r *Rig) Rules(edit func(*controlstore.Rules)) controlstore.Rules {
 	r.Helper()
-	got, err := control.Change(r.Context(), r.Store.Store, func(rs *control.Rules) error {
+	got, err := controlstore.Change(r.Context(), r.Store.Store, func(rs *controlstore.Rules) error {
 		edit(rs)
 		return nil
 	})
@@ -35,7 +36,7 @@ func (r *Rig) Orders(d time.Duration, set func(*control.Rule)) string {
 	r.Helper()
 	rule := control.Rule{Do: control.Pause, Until: time.Now().Add(d), By: "ana", Reason: "SMTP migration"}
 	set(&rule)
-	got := r.Rules(func(rs *control.Rules) { rs.Rules = append(rs.Rules, rule) })
+	got := r.Rules(func(rs *controlstore.Rules) { rs.Rules = append(rs.Rules, rule) })
 	return got.Rules[len(got.Rules)-1].ID
 }
 

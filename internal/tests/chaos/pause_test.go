@@ -20,6 +20,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/internal/child"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 var controlEvery = flag.Duration("control", 2*time.Second, "how often workers read the operators' rules in TestPause; 10s is the default in earnest")
@@ -138,7 +139,7 @@ func testPause(t *testing.T, a pausing) {
 		return len(live(t, books)) == workers && n > 10*workers
 	})
 
-	rules, err := control.Change(t.Context(), s, func(rs *control.Rules) error {
+	rules, err := controlstore.Change(t.Context(), s, func(rs *controlstore.Rules) error {
 		rs.Rules = append(rs.Rules, control.Rule{Do: control.Pause, Queue: "orders", Until: time.Now().Add(time.Hour), By: "ana", Reason: "test"})
 		return nil
 	})
@@ -169,7 +170,7 @@ func testPause(t *testing.T, a pausing) {
 		t.Errorf("the worker that started during the pause has run %d jobs", n)
 	}
 
-	if _, err := control.Change(t.Context(), s, func(rs *control.Rules) error { rs.Rules = nil; return nil }); err != nil {
+	if _, err := controlstore.Change(t.Context(), s, func(rs *controlstore.Rules) error { rs.Rules = nil; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "all workers go on", func() bool {
@@ -207,14 +208,14 @@ func (b *begun) start(t *testing.T, a pausing, n int) *begun {
 }
 
 // live are the cards of the workers that live.
-func live(t *testing.T, b books) (cs []*control.Card) {
+func live(t *testing.T, b books) (cs []*control.WorkerStatus) {
 	t.Helper()
-	seats, err := control.Seats(t.Context(), b.store(), "orders")
+	seats, err := controlstore.Seats(t.Context(), b.store(), "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range seats {
-		if c := seats[i].Card; c != nil && seats[i].Live(time.Now()) {
+		if c := seats[i].Status; c != nil && seats[i].Live(time.Now()) {
 			cs = append(cs, c)
 		}
 	}

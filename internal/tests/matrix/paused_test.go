@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -125,7 +126,7 @@ func (w *world) begins() int {
 func (w *world) pause(d time.Duration) time.Time {
 	w.Helper()
 	until := time.Now().Add(d)
-	_, err := control.Change(w.Context(), w.db.store(), func(rs *control.Rules) error {
+	_, err := controlstore.Change(w.Context(), w.db.store(), func(rs *controlstore.Rules) error {
 		rs.Rules = append(rs.Rules, control.Rule{Do: control.Pause, Until: until, By: "ana", Reason: "matrix"})
 		return nil
 	})

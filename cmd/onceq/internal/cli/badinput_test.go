@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -82,7 +82,7 @@ func TestBadInput(t *testing.T) {
 	}
 	r.run(append(strings.Split("--yes queue pause orders --for 24h --type charge", " "), reason...)...).want(5,
 		"orders moves a message to orders-dead after 40 receives; a pause of 24h costs about 100. Pause the queue, or raise maxReceiveCount")
-	if rules, err := control.Read(t.Context(), r.store); err != nil || rules.Version != 0 {
+	if rules, err := controlstore.Read(t.Context(), r.store); err != nil || rules.Version != 0 {
 		t.Errorf("nothing of all this made a rule: %+v %v", rules, err)
 	}
 }
@@ -90,10 +90,10 @@ func TestBadInput(t *testing.T) {
 // TestOwnScopes: nobody takes a worker's seat, or the rules, away by hand.
 func TestOwnScopes(t *testing.T) {
 	r := newRig(t)
-	c := r.claim(dedupe.Key{Scope: control.ScopeWorker, Key: "orders/900"}, time.Minute, dedupe.Rerun)
+	c := r.claim(dedupe.Key{Scope: controlstore.ScopeWorker, Key: "orders/900"}, time.Minute, dedupe.Rerun)
 	fence := strconv.FormatUint(c.Lease.Fence, 10)
-	r.run("key", "forget", control.ScopeWorker, "orders/900", "--fence", fence, "--force", "--yes", "--reason", "x").want(2, "such scopes are onceq's own")
-	r.run("key", "resolve", control.ScopeWorker, "orders/900", "--fence", fence, "--to", "done", "--yes", "--reason", "x").want(2, "such scopes are onceq's own")
+	r.run("key", "forget", controlstore.ScopeWorker, "orders/900", "--fence", fence, "--force", "--yes", "--reason", "x").want(2, "such scopes are onceq's own")
+	r.run("key", "resolve", controlstore.ScopeWorker, "orders/900", "--fence", fence, "--to", "done", "--yes", "--reason", "x").want(2, "such scopes are onceq's own")
 }
 
 func TestNoConfiguration(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/cmd/onceq/internal/out"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -32,12 +33,12 @@ func (r *rig) follower(owner string) {
 				return
 			case <-tick.C:
 			}
-			rules, err := control.Read(ctx, r.store)
+			rules, err := controlstore.Read(ctx, r.store)
 			if err != nil {
 				continue
 			}
 			now := time.Now()
-			_ = s.Beat(ctx, &control.Card{Slots: 100, State: "running", Scope: "orders", Types: []string{"charge"}, Started: now, At: now, Rules: rules.Version})
+			_ = s.Beat(ctx, &control.WorkerStatus{Slots: 100, State: "running", Scope: "orders", Types: []string{"charge"}, Started: now, At: now, Rules: rules.Version})
 		}
 	}()
 	r.Cleanup(func() { cancel(); <-done })
@@ -179,8 +180,8 @@ func TestKeyShow(t *testing.T) {
 		t.Errorf("%+v", v)
 	}
 	running := r.claim(charge("A-2"), time.Minute, dedupe.Rerun)
-	r.seat("w-3/1", func(c *control.Card) {
-		c.Jobs = []control.CardJob{{Key: "A-2", Type: "charge", At: time.Now(), Attempt: 1, Fence: running.Lease.Fence, Overdue: true}}
+	r.seat("w-3/1", func(c *control.WorkerStatus) {
+		c.Jobs = []control.RunningJob{{Key: "A-2", Type: "charge", At: time.Now(), Attempt: 1, Fence: running.Lease.Fence, Overdue: true}}
 	})
 	r.run("key", "show", "A-2").want(0, "CLAIMED", "running", "its lease lasts", "its context has ended, and it runs on", "next: onceq jobs running orders")
 }
@@ -219,12 +220,12 @@ func TestJobs(t *testing.T) {
 	c := r.claim(charge("S-1"), 50*time.Millisecond, dedupe.Rerun)
 	r.lapsed(charge("S-1"))
 	// The seat lives longer than a command takes on a busy machine, and is then waited for.
-	s, err := control.NewSeat(r.store, control.SeatOptions{Queue: "orders", Owner: "w-9/1", TTL: 5 * time.Second})
+	s, err := controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: "w-9/1", TTL: 5 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.beat(s, func(k *control.Card) {
-		k.Jobs = []control.CardJob{{Key: "S-1", Type: "charge", At: time.Now(), Attempt: 1, Fence: c.Lease.Fence}}
+	r.beat(s, func(k *control.WorkerStatus) {
+		k.Jobs = []control.RunningJob{{Key: "S-1", Type: "charge", At: time.Now(), Attempt: 1, Fence: c.Lease.Fence}}
 	})
 	r.run("jobs", "running", "orders").want(0, "S-1", "w-9/1", "next: onceq key show orders:charge S-1")
 	for tick := time.NewTicker(10 * time.Millisecond); !strings.Contains(r.run("workers", "orders").want(0).out, "DEAD"); <-tick.C {

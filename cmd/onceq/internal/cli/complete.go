@@ -66,9 +66,9 @@ func offered(words []string) []string {
 
 // seatsOf are the workers of the queue that is named, or else of the profile's queues, or else of
 // all that have workers.
-func (a *app) seatsOf(ctx context.Context, queue string) (seats []ops.Seat) {
+func (a *app) seatsOf(ctx context.Context, queue string) (seats []ops.WorkerState) {
 	a.atWorkers(ctx, queue, func(w *world, name string) {
-		if some, err := w.Seats(ctx, name); err == nil {
+		if some, err := w.Workers(ctx, name); err == nil {
 			seats = append(seats, some...)
 		}
 	})
@@ -104,7 +104,7 @@ func (a *app) seatedNames(ctx context.Context) []string {
 		return nil
 	}
 	defer w.close()
-	names, _ := w.Seated(ctx) // a store that bills it is not asked
+	names, _ := w.QueuesWithWorkers(ctx) // a store that bills it is not asked
 	return names
 }
 
@@ -206,8 +206,8 @@ func (a *app) completeRules(c *cobra.Command, args []string, _ string) ([]string
 func (a *app) completeTypes(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return offered(a.asked(c, func(ctx context.Context) (types []string) {
 		for _, s := range a.seatsOf(ctx, firstOf(args)) {
-			if s.Card != nil {
-				types = append(types, s.Card.Types...)
+			if s.Status != nil {
+				types = append(types, s.Status.Types...)
 			}
 		}
 		return types
@@ -296,7 +296,7 @@ func (a *app) completeGroups(c *cobra.Command, args []string, _ string) ([]strin
 		if err != nil {
 			return nil
 		}
-		p, ok := broker.As[broker.Peeker](t.Dead)
+		p, ok := broker.As[broker.Peeker](t.DeadLetters)
 		if !ok {
 			return nil
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // completed is what a shell is offered after the words; the last one is being typed.
@@ -32,16 +33,16 @@ func (r *rig) offers(want string, words ...string) {
 // everyRule is a version that no rules have yet: a worker with it follows at once.
 const everyRule = 1 << 40
 
-func follows(c *control.Card) { c.Rules = everyRule }
+func follows(c *control.WorkerStatus) { c.Rules = everyRule }
 
 // at takes a seat at another queue.
 func (r *rig) at(queue, owner string, types ...string) {
 	r.Helper()
-	s, err := control.NewSeat(r.store, control.SeatOptions{Queue: queue, Owner: owner})
+	s, err := controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: queue, Owner: owner})
 	if err != nil {
 		r.Fatal(err)
 	}
-	r.beat(s, func(c *control.Card) { c.Scope, c.Types, c.Rules = queue, types, everyRule })
+	r.beat(s, func(c *control.WorkerStatus) { c.Scope, c.Types, c.Rules = queue, types, everyRule })
 }
 
 // TestCompleteFromCards: a shell is offered what the workers' cards tell: queues, workers, types,
@@ -50,7 +51,7 @@ func TestCompleteFromCards(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.patience = time.Minute
-	r.seat("w-1/1", func(c *control.Card) { c.Types, c.Rules = []string{"charge", "refund"}, everyRule })
+	r.seat("w-1/1", func(c *control.WorkerStatus) { c.Types, c.Rules = []string{"charge", "refund"}, everyRule })
 	r.seat("w-2/1", follows)
 	r.at("mails", "m-1/1", "welcome")
 
@@ -91,7 +92,7 @@ func TestCompleteHostile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.patience = time.Minute
-	r.seat("$(touch x)", func(c *control.Card) { c.Types = []string{"`id`", "a b", "x;y", "ok", "c\u009b2J", "q'"} })
+	r.seat("$(touch x)", func(c *control.WorkerStatus) { c.Types = []string{"`id`", "a b", "x;y", "ok", "c\u009b2J", "q'"} })
 	r.at("$(touch y)", "w-1/1")
 	r.offers("ok", "queue", "pause", "orders", "--type", "")
 	r.offers("", "workers", "orders", "")
@@ -135,7 +136,7 @@ func TestOnlyCardsNameIt(t *testing.T) {
 	pause := []string{"--yes", "queue", "pause", "mails", "--for", "1h", "--reason", "x"}
 	r.run(append(pause, "--type", "welcome")...).want(5, "only the workers' cards name mails", "--force")
 	r.run(pause...).want(0, "mails paused until", "all 1 workers follow")
-	if rules, err := control.Read(t.Context(), r.store); err != nil || len(rules.Rules) != 1 || rules.Rules[0].Queue != "mails" {
+	if rules, err := controlstore.Read(t.Context(), r.store); err != nil || len(rules.Rules) != 1 || rules.Rules[0].Queue != "mails" {
 		t.Errorf("%+v %v", rules, err)
 	}
 	r.run("--yes", "queue", "resume", "mails", "--reason", "x").want(0, "1 rule ended")

@@ -99,7 +99,7 @@ var letterFlags = strings.NewReplacer(
 	"Options.MaxHeld: raise it", "--hold: raise it",
 	"dlq: ReplayOptions.Max:", "--max:", "dlq: PurgeOptions.Max:", "--max:", "dlq: Filter.Group:", "--group:", "dlq: ReplayOptions.Group:", "--group:",
 	"dlq: PurgeOptions.Group:", "--group:", "dlq: Filter.Since:", "--since:", "dlq: ReplayOptions.Since:", "--since:", "dlq: PurgeOptions.Since:", "--since:",
-	"dlq: ReplayOptions.Vouch:", "--vouch:", "dlq: PurgeOptions.All:", "--all:", "Filter.Max", "--max", "ReplayOptions.Max", "--max", "ReplayOptions.Plan sends", "the plan sends",
+	"dlq: ReplayOptions.TrustUnsigned:", "--vouch:", "dlq: PurgeOptions.All:", "--all:", "Filter.Max", "--max", "ReplayOptions.Max", "--max", "ReplayOptions.Plan sends", "the plan sends",
 	"ReplayOptions.Canary is 0, and Ramp is not set", "--canary is 0, and --ramp is not set",
 )
 
@@ -112,7 +112,7 @@ func lettersFailed(err error) error {
 	switch {
 	case errors.Is(err, dlq.ErrPlan):
 		return exit(exitRefused, "%s", strings.TrimPrefix(text, dlq.ErrPlan.Error()+": "))
-	case errors.As(err, new(*ops.BesideError)):
+	case errors.As(err, new(*ops.ConflictError)):
 		return exit(exitRefused, "%s; --beside goes on at once, and does no harm", strings.TrimPrefix(text, "ops: "))
 	case errors.Is(err, dlq.ErrNoLetter):
 		return exit(exitFound, "%s", strings.TrimPrefix(text, "dlq: "))
@@ -282,7 +282,7 @@ func (a *app) letterShowCommand() *cobra.Command {
 			}
 			defer w.close()
 			name := w.Names()[0]
-			found, failed := w.Letter(ctx, name, args[1])
+			found, failed := w.Letter(ctx, ops.LetterQuery{Queue: name, Job: args[1]})
 			if failed != nil && len(found) == 0 {
 				return lettersFailed(failed)
 			}

@@ -31,7 +31,7 @@ func (a *app) purgeCommand() *cobra.Command {
 		Long: "Freezes the letters that the filters choose, and says how many they are. With --dry-run=false it asks, and\n" +
 			"removes these and no others. Each is written to the file (NDJSON) before.",
 		RunE: a.unbounded(func(ctx context.Context, args []string) error {
-			spec := ops.PurgeSpec{All: all, NoExport: noExport, Beside: both}
+			spec := ops.PurgeSpec{PurgeOptions: dlq.PurgeOptions{All: all, NoExport: noExport}, Beside: both}
 			var err error
 			if spec.Filter, err = a.chosen(&f); err != nil {
 				return err
@@ -130,7 +130,8 @@ func (a *app) purgeLetters(ctx context.Context, w *world, spec ops.PurgeSpec, p 
 		defer keep.Close()
 		spec.Export = dlq.ExportJSON(keep)
 	}
-	rep, audit, err := w.Purge(ctx, p, spec, func(dlq.Step) { a.progress("removing …") })
+	spec.Each = func(dlq.Step) { a.progress("removing …") }
+	rep, audit, err := w.Purge(ctx, p, spec)
 	a.progress("")
 	if audit == "" && err != nil && rep.Seen == 0 {
 		return lettersFailed(err)
@@ -254,7 +255,7 @@ func (a *app) redriveCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			tasks, err := places.Redrives(ctx, t.Dead)
+			tasks, err := places.Redrives(ctx, t.DeadLetters)
 			if err != nil {
 				return err
 			}
@@ -305,9 +306,11 @@ func (a *app) startRedrive(ctx context.Context, w *world, t ops.Target, tasks []
 		return err
 	}
 	done := places.Redrive{Status: "RUNNING", Started: time.Now()}
-	audit, err := w.Act(ctx, t.Name, "redrive", reason, map[string]string{"per_second": strconv.Itoa(speed)}, func(ctx context.Context) (map[string]string, error) {
+	audit, err := w.Act(ctx, ops.ActSpec{
+		Queue: t.Name, Act: "redrive", Reason: reason, Detail: map[string]string{"per_second": strconv.Itoa(speed)},
+	}, func(ctx context.Context) (map[string]string, error) {
 		var err error
-		done.Handle, err = places.StartRedrive(ctx, t.Dead, speed)
+		done.Handle, err = places.StartRedrive(ctx, t.DeadLetters, speed)
 		return nil, err
 	})
 	if err != nil {
@@ -326,8 +329,8 @@ func (a *app) cancelRedrive(ctx context.Context, w *world, t ops.Target, tasks [
 		if err := a.confirm(ctx, w, question{Act: "end the redrive", Free: true}); err != nil {
 			return err
 		}
-		audit, err := w.Act(ctx, t.Name, "cancel redrive", reason, nil, func(ctx context.Context) (map[string]string, error) {
-			moved, err := places.CancelRedrive(ctx, t.Dead, task.Handle)
+		audit, err := w.Act(ctx, ops.ActSpec{Queue: t.Name, Act: "cancel redrive", Reason: reason}, func(ctx context.Context) (map[string]string, error) {
+			moved, err := places.CancelRedrive(ctx, t.DeadLetters, task.Handle)
 			task.Moved = moved
 			return map[string]string{"moved": strconv.FormatInt(moved, 10)}, err
 		})

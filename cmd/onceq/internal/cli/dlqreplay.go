@@ -150,7 +150,7 @@ const lookedAt = "nothing was done, but each letter that was looked at has one r
 
 // planned makes the plan, or takes the one that was kept. incomplete says that there are more
 // letters.
-func (a *app) planned(ctx context.Context, w *world, kept *dlq.Plan, spec ops.ReplaySpec) (plan *ops.Plan, incomplete, err error) {
+func (a *app) planned(ctx context.Context, w *world, kept *dlq.Plan, spec ops.ReplaySpec) (plan *ops.ReplayPlan, incomplete, err error) {
 	if kept != nil {
 		if kept.Note != spec.Note {
 			return nil, nil, exit(exitRefused, "plan %s was made with --edit %q; give it again, or make it anew", kept.ID, kept.Note)
@@ -180,7 +180,10 @@ func (a *app) replaySpec(o *replaying) (ops.ReplaySpec, error) {
 		return ops.ReplaySpec{}, err
 	}
 	s := ops.ReplaySpec{
-		Filter: filter, Canary: o.canary, Ramp: o.ramp, CanaryWait: o.canaryWait, CanaryAny: o.canaryAny, Vouch: o.vouch, Expired: o.expired, Unproven: o.unproven, Beside: o.both,
+		ReplayOptions: dlq.ReplayOptions{
+			Filter: filter, Canary: o.canary, Ramp: o.ramp, CanaryWait: o.canaryWait, CanaryAny: o.canaryAny, TrustUnsigned: o.vouch, Expired: o.expired, Unproven: o.unproven,
+		},
+		Beside: o.both,
 	}
 	if o.rate != "" {
 		if s.PerSecond, err = parseRate(o.rate); err != nil {
@@ -308,7 +311,7 @@ func (a *app) openTo(ctx context.Context, w *world, name string) (broker.Sender,
 	return b, nil
 }
 
-func (a *app) dryRun(ctx context.Context, w *world, o *replaying, p *ops.Plan, shown []edited, incomplete error) error {
+func (a *app) dryRun(ctx context.Context, w *world, o *replaying, p *ops.ReplayPlan, shown []edited, incomplete error) error {
 	name := p.Spec.Queue
 	text := a.planText(ctx, w, o, p, shown)
 	next := fmt.Sprintf("onceq dlq replay %s%s --reason TEXT", name, o.flagsAgain(p))
@@ -337,7 +340,7 @@ func (a *app) dryRun(ctx context.Context, w *world, o *replaying, p *ops.Plan, s
 const proposedCanary = 5
 
 // flagsAgain are the filters as flags.
-func (o *replaying) flagsAgain(p *ops.Plan) string {
+func (o *replaying) flagsAgain(p *ops.ReplayPlan) string {
 	var b strings.Builder
 	for _, f := range [...][2]string{
 		{"class", o.class}, {"group", o.group}, {"type", o.typ}, {"key", o.key}, {"since", o.since}, {"until", o.until}, {"match", o.match}, {"edit", o.edit}, {"to", o.to},
@@ -356,7 +359,7 @@ func (o *replaying) flagsAgain(p *ops.Plan) string {
 }
 
 // planText is the plan for people, as lines.
-func (a *app) planText(ctx context.Context, w *world, o *replaying, p *ops.Plan, shown []edited) string {
+func (a *app) planText(ctx context.Context, w *world, o *replaying, p *ops.ReplayPlan, shown []edited) string {
 	to := p.Spec.Queue
 	if o.to != "" {
 		to = o.to
@@ -408,11 +411,11 @@ func keysOf(m map[string]int) func(func(string) bool) {
 }
 
 // workersLine says who would do the jobs, and how long sending takes.
-func (a *app) workersLine(ctx context.Context, w *world, p *ops.Plan) string {
+func (a *app) workersLine(ctx context.Context, w *world, p *ops.ReplayPlan) string {
 	var parts []string
 	if states, err := w.Overview(ctx); err == nil && len(states) > 0 {
 		q := &states[0]
-		line := fmt.Sprintf("workers: %d live", q.Workers().Live)
+		line := fmt.Sprintf("workers: %d live", q.Totals().Live)
 		if q.Paused != nil {
 			line += ", PAUSED until " + a.out.Time(q.Paused.Until)
 		} else if r := q.PausedPart(); r != nil {
@@ -431,22 +434,23 @@ func (a *app) workersLine(ctx context.Context, w *world, p *ops.Plan) string {
 }
 
 // send replays the plan, and prints what came of it.
-func (a *app) send(ctx context.Context, w *world, p *ops.Plan) error {
+func (a *app) send(ctx context.Context, w *world, p *ops.ReplayPlan) error {
 	name, total := p.Spec.Queue, p.Count(dlq.Take)
-	var batches []dlq.Batch
-	p.Spec.EachBatch = func(b dlq.Batch) {
+	var batches []dlq.Progress
+	p.Spec.EachBatch = func(b dlq.Progress) {
 		batches = append(batches, b)
 		a.progress("")
 		a.say("%s", batchLine(&b))
 	}
 	began, sent := time.Now(), 0
-	rep, audit, err := w.Replay(ctx, p, func(s dlq.Step) {
-		if s.Fate == dlq.Replayed {
+	p.Spec.Each = func(s dlq.Step) {
+		if s.Result == dlq.Replayed {
 			if sent++; sent%10 == 0 {
 				a.progress(fmt.Sprintf("%s of %s sent", out.Int(sent), out.Int(total)))
 			}
 		}
-	})
+	}
+	rep, audit, err := w.Replay(ctx, p)
 	a.progress("")
 	if audit == "" && err != nil && rep.Seen == 0 {
 		return canariesFailed(err) // nothing was begun
@@ -475,7 +479,7 @@ func (a *app) send(ctx context.Context, w *world, p *ops.Plan) error {
 	return sentError(ctx, err, came, &rep)
 }
 
-func batchLine(b *dlq.Batch) string {
+func batchLine(b *dlq.Progress) string {
 	line := fmt.Sprintf("batch %d: %s sent, watched %s, %s", b.Number, out.Int(b.Sent), out.Span(b.Watched), strings.Join(becameParts(&b.Became), ", "))
 	if len(b.Back) > 0 {
 		return line + fmt.Sprintf(", %s came back", out.Int(len(b.Back)))

@@ -145,7 +145,7 @@ func viewGroup(g *dlq.Group) groupView {
 	}
 }
 
-func viewPlan(queue string, p *dlq.Plan, of *ops.Plan, file string) planView {
+func viewPlan(queue string, p *dlq.Plan, of *ops.ReplayPlan, file string) planView {
 	v := planView{
 		Plan: p.ID, Act: string(p.Act), Queue: queue, Dead: p.Queue, Frozen: out.Stamp(p.Made), Letters: len(p.Letters), Skipped: p.Skipped,
 		Unchosen: p.Unchosen, Elsewhere: p.Elsewhere, Unsigned: p.Unsigned, File: file,

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // crowd fills the rig with queues, and workers at each.
@@ -19,7 +19,7 @@ func (r *rig) crowd(queues, workers int) {
 		r.open(name, map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:` + name + `-dead","maxReceiveCount":40}`})
 		fmt.Fprintf(&b, "      %s: sqs+%s/%s\n", name, r.server.URL, name)
 		for w := range workers {
-			s, err := control.NewSeat(r.store, control.SeatOptions{Queue: name, Owner: fmt.Sprintf("w-%d/%d", q, w)})
+			s, err := controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: name, Owner: fmt.Sprintf("w-%d/%d", q, w)})
 			if err != nil {
 				r.Fatal(err)
 			}

@@ -216,7 +216,7 @@ func (a *app) forgetCommand() *cobra.Command {
 		Use: "forget [SCOPE] KEY", Short: "Remove a key's record: its next message runs as if it were the first", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeScope,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			return a.word(ctx, args, queue, fence, "forget it, so that it may run again", func(ctx context.Context, w *world, k dedupe.Key, reason string) (string, error) {
-				return w.Forget(ctx, "", k, fence, force, reason)
+				return w.Forget(ctx, ops.ForgetSpec{Key: k, Fence: fence, Force: force, Reason: reason})
 			}, "none")
 		}),
 	}

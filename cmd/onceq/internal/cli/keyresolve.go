@@ -247,7 +247,7 @@ func touched(all []*resolution) (n int) {
 
 // lettersOf looks for the letters, in a world of its own that has the queue. Without a queue to
 // look in there is none.
-func (a *app) lettersOf(ctx context.Context, w *world, all []*resolution, to dedupe.Status, o *resolving) (*ops.Plan, *world, error) {
+func (a *app) lettersOf(ctx context.Context, w *world, all []*resolution, to dedupe.Status, o *resolving) (*ops.ReplayPlan, *world, error) {
 	var of []ops.Failure
 	for _, r := range all {
 		if r.letter = "kept"; r.left == "" {
@@ -301,7 +301,7 @@ func (a *app) lettersOf(ctx context.Context, w *world, all []*resolution, to ded
 	return plan, wl, nil
 }
 
-func resolveText(all []*resolution, to dedupe.Status, plan *ops.Plan) string {
+func resolveText(all []*resolution, to dedupe.Status, plan *ops.ReplayPlan) string {
 	var lines []string
 	if len(all) == 1 {
 		r := all[0].was
@@ -333,7 +333,7 @@ func (a *app) resolveAll(ctx context.Context, w *world, all []*resolution, to de
 			continue
 		}
 		var err error
-		if r.audit, err = w.Resolve(ctx, "", r.Key, r.Fence, to, result, reason); err != nil {
+		if r.audit, err = w.Resolve(ctx, ops.ResolveSpec{Key: r.Key, Fence: r.Fence, To: to, Result: result, Reason: reason}); err != nil {
 			r.left = err.Error()
 			if first == nil {
 				first = usable(err)
@@ -351,7 +351,7 @@ func (a *app) resolveAll(ctx context.Context, w *world, all []*resolution, to de
 }
 
 // resolveLetters sends the letters of what is released, and removes those of what is done.
-func (a *app) resolveLetters(ctx context.Context, w *world, all []*resolution, to dedupe.Status, plan *ops.Plan, reason string) error {
+func (a *app) resolveLetters(ctx context.Context, w *world, all []*resolution, to dedupe.Status, plan *ops.ReplayPlan, reason string) error {
 	if w == nil || plan == nil || len(plan.Letters) == 0 {
 		return nil
 	}
@@ -366,9 +366,9 @@ func (a *app) resolveLetters(ctx context.Context, w *world, all []*resolution, t
 		l := &plan.Letters[i]
 		switch r := at[i]; {
 		case r == nil || r.left != "":
-			l.Judgement, l.Why = dlq.Leave, "its job was not resolved"
+			l.Decision, l.Why = dlq.Leave, "its job was not resolved"
 		case to == dedupe.Done:
-			l.Judgement, l.Why = dlq.Remove, "its job is done"
+			l.Decision, l.Why = dlq.Remove, "its job is done"
 			n++
 		default:
 			n++
@@ -378,10 +378,10 @@ func (a *app) resolveLetters(ctx context.Context, w *world, all []*resolution, t
 		return nil
 	}
 	plan.Spec.Reason = reason
-	rep, _, err := w.Replay(ctx, plan, func(s dlq.Step) {
+	plan.Spec.Each = func(s dlq.Step) {
 		for i := range plan.Letters {
 			if r := at[i]; r != nil && s.Entry.Message != nil && plan.Letters[i].MessageID == s.Entry.Message.ID {
-				switch s.Fate {
+				switch s.Result {
 				case dlq.Replayed:
 					r.letter = "sent"
 				case dlq.Removed:
@@ -389,7 +389,8 @@ func (a *app) resolveLetters(ctx context.Context, w *world, all []*resolution, t
 				}
 			}
 		}
-	})
+	}
+	rep, _, err := w.Replay(ctx, plan)
 	if err == nil && len(rep.Failed)+rep.Unacked+rep.Missing > 0 {
 		err = errors.New("some letters failed, or were not met any more")
 	}

@@ -185,7 +185,7 @@ func keyNext(l *ops.TimeLine, queue string, looked bool) string {
 
 // A row is a step as people read it, or several that are alike.
 type row struct {
-	ops.Step
+	ops.TimeStep
 	what, text string
 	count      int
 }
@@ -194,12 +194,12 @@ type row struct {
 const foldFrom = 3
 
 // fold makes the rows. Attempts in the middle that failed in the same way become one.
-func fold(steps []ops.Step, verbose bool) (rows []row) {
+func fold(steps []ops.TimeStep, verbose bool) (rows []row) {
 	for i := 0; i < len(steps); {
 		if n, first, last := alike(steps[i:]); n >= foldFrom && !verbose {
 			end := steps[i+2*n-1]
 			rows = append(rows, row{
-				Step: steps[i], count: n, what: fmt.Sprintf("%d attempts", n),
+				TimeStep: steps[i], count: n, what: fmt.Sprintf("%d attempts", n),
 				text: fmt.Sprintf("#%d to #%d, all %s, %s (-v shows each)", first, last, end.What, out.Or(end.Class)),
 			})
 			i += 2 * n
@@ -213,7 +213,7 @@ func fold(steps []ops.Step, verbose bool) (rows []row) {
 
 // alike counts pairs of a claim and its end, from the third attempt on, that have the same class,
 // and leaves the last one out.
-func alike(steps []ops.Step) (n, first, last int) {
+func alike(steps []ops.TimeStep) (n, first, last int) {
 	for 2*n+1 < len(steps) {
 		c, e := steps[2*n], steps[2*n+1]
 		plain := c.What == ops.StepClaimed && e.What == ops.StepReleased && c.Fence == e.Fence && c.Attempt > 2 && c.Text == ""
@@ -229,8 +229,8 @@ func alike(steps []ops.Step) (n, first, last int) {
 	return n, first, last
 }
 
-func rowOf(s ops.Step) row {
-	r := row{Step: s, what: s.What, count: 1}
+func rowOf(s ops.TimeStep) row {
+	r := row{TimeStep: s, what: s.What, count: 1}
 	text := out.Text(firstLine(s.Text))
 	switch s.What {
 	case ops.StepClaimed:

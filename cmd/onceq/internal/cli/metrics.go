@@ -221,8 +221,8 @@ func (e *exporter) keep(states []ops.QueueState, at time.Time) {
 		if q.LettersErr == nil && q.Letters != nil {
 			e.numbers[series{metricLetters, name, ""}] = number{*q.Letters, at}
 		}
-		if q.SeatsErr == nil && e.stored {
-			e.numbers[series{metricSeats, name, ""}] = number{int64(q.Workers().Live), at}
+		if q.WorkersErr == nil && e.stored {
+			e.numbers[series{metricSeats, name, ""}] = number{int64(q.Totals().Live), at}
 		}
 	}
 }

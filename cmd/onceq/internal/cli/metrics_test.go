@@ -107,7 +107,7 @@ func TestMetricsThatAreOld(t *testing.T) {
 	at := time.Now()
 	one := int64(1)
 	e.keep([]ops.QueueState{{Queue: "a", Depth: &broker.Depth{Visible: 7}}, {Queue: "b", Letters: &one}}, at)
-	e.keep([]ops.QueueState{{Queue: "a", DepthErr: io.ErrUnexpectedEOF, SeatsErr: io.ErrUnexpectedEOF}, {Queue: "b", Letters: &one}}, at.Add(metricsEvery))
+	e.keep([]ops.QueueState{{Queue: "a", DepthErr: io.ErrUnexpectedEOF, WorkersErr: io.ErrUnexpectedEOF}, {Queue: "b", Letters: &one}}, at.Add(metricsEvery))
 	for after, want := range map[time.Duration]bool{0: true, metricsFresh: true, metricsFresh + time.Second: false} {
 		text := e.text(at.Add(after))
 		if got := strings.Contains(text, `queue_depth{queue="a",state="visible"} 7`); got != want {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // watched is an output that says when a text has come.
@@ -116,7 +117,7 @@ func TestInterruptedPrompts(t *testing.T) {
 // audit are the acts of the last day.
 func (r *rig) audit() (all []control.Entry) {
 	r.Helper()
-	for e, err := range control.Acts(r.Context(), r.store, time.Now().Add(-24*time.Hour), time.Now().Add(time.Hour)) {
+	for e, err := range controlstore.Acts(r.Context(), r.store, time.Now().Add(-24*time.Hour), time.Now().Add(time.Hour)) {
 		if err != nil {
 			r.Fatal(err)
 		}

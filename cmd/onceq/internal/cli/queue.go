@@ -96,7 +96,7 @@ type part struct {
 }
 
 func partsOf(q *ops.QueueState) (ps []part) {
-	for _, p := range [...]part{{"depth", q.DepthErr}, {"workers", q.SeatsErr}, {"rules", q.RulesErr}, {"letters", q.LettersErr}} {
+	for _, p := range [...]part{{"depth", q.DepthErr}, {"workers", q.WorkersErr}, {"rules", q.RulesErr}, {"letters", q.LettersErr}} {
 		if p.err != nil {
 			ps = append(ps, p)
 		}
@@ -109,7 +109,7 @@ func (a *app) queueRow(q *ops.QueueState) []string {
 	if d := q.Depth; d != nil {
 		visible, flight, delayed = out.Int(d.Visible), out.Int(d.InFlight), out.Int(d.Delayed)
 	}
-	w := q.Workers()
+	w := q.Totals()
 	wait, rate, fail, workers := out.None, out.None, out.None, out.None
 	if w.HeadWait != nil {
 		wait = headWait(&w)
@@ -127,7 +127,7 @@ func (a *app) queueRow(q *ops.QueueState) []string {
 }
 
 // headWait is how long the head of the queue waits; where nothing begins, at least so long.
-func headWait(w *ops.Workers) string {
+func headWait(w *ops.WorkerTotals) string {
 	if w.HeadLeast {
 		return "≥ " + out.Span(*w.HeadWait)
 	}
@@ -135,7 +135,7 @@ func headWait(w *ops.Workers) string {
 }
 
 // lately are the runs of the last minute; of workers of earlier versions, those since they started.
-func lately(w *ops.Workers) control.Runs {
+func lately(w *ops.WorkerTotals) control.Runs {
 	if w.Minute != nil {
 		return *w.Minute
 	}
@@ -147,7 +147,7 @@ func percent(r control.Runs) string {
 }
 
 // standing says that workers stand still; empty = none does.
-func standing(w *ops.Workers) string {
+func standing(w *ops.WorkerTotals) string {
 	switch {
 	case w.Full == 0:
 		return ""
@@ -182,7 +182,7 @@ func unlike[K comparable](what string, by map[K][]string, text func(K) string) s
 }
 
 // differences are the settings in which live workers of a queue must not differ, and do.
-func differences(w *ops.Workers) (words []string) {
+func differences(w *ops.WorkerTotals) (words []string) {
 	same := func(s string) string { return s }
 	for _, text := range []string{
 		unlike("SCOPES, so jobs may be done twice", w.Scopes, same),
@@ -199,7 +199,7 @@ func differences(w *ops.Workers) (words []string) {
 // stateOf is a queue's state in words: the worst first.
 func (a *app) stateOf(q *ops.QueueState) string {
 	var words []string
-	w := q.Workers()
+	w := q.Totals()
 	if q.Err() != nil {
 		words = append(words, "NOT REACHED: "+strings.Join(partNames(q), ", "))
 	}
@@ -262,7 +262,7 @@ func nextOf(states []ops.QueueState) string {
 		}
 	}
 	for i := range states {
-		if states[i].Workers().Dead > 0 {
+		if states[i].Totals().Dead > 0 {
 			return "onceq jobs stalled " + states[i].Queue
 		}
 	}
@@ -280,7 +280,7 @@ func (a *app) viewQueue(q *ops.QueueState) queueView {
 	for _, p := range partsOf(q) {
 		v.Errors = append(v.Errors, p.name+": "+p.err.Error())
 	}
-	w := q.Workers()
+	w := q.Totals()
 	if w.Live > 0 || w.Dead > 0 {
 		v.Workers, v.Dead, v.Busy, v.Slots = &w.Live, &w.Dead, &w.Busy, &w.Slots
 	}
@@ -345,7 +345,7 @@ func (a *app) showQueue(ctx context.Context, name string) error {
 
 // queueLines are all that is known of a queue, for people.
 func (a *app) queueLines(q *ops.QueueState) []string {
-	sum := q.Workers()
+	sum := q.Totals()
 	lines := []string{fmt.Sprintf("%s   %s", out.Text(q.Queue), a.stateOf(q))}
 	add := func(name, format string, args ...any) {
 		lines = append(lines, fmt.Sprintf("  %-12s ", name)+fmt.Sprintf(format, args...))
@@ -358,9 +358,9 @@ func (a *app) queueLines(q *ops.QueueState) []string {
 	if q.Letters != nil {
 		add("letters", "%s", out.Int(*q.Letters))
 	}
-	if sum.Live+sum.Dead == 0 && q.SeatsErr == nil {
+	if sum.Live+sum.Dead == 0 && q.WorkersErr == nil {
 		add("workers", "%s (no worker has a seat here)", out.None)
-	} else if q.SeatsErr == nil {
+	} else if q.WorkersErr == nil {
 		add("workers", "%d live, %d dead; %d of %d slots busy", sum.Live, sum.Dead, sum.Busy, sum.Slots)
 	}
 	if sum.HeadWait != nil {
@@ -398,7 +398,7 @@ func runsLine(typ string, r control.Runs) string {
 	return fmt.Sprintf("%s: %s, %s failed (%s)", out.Or(typ), out.Plural(int(r.Runs), "run", "runs"), out.Int(r.Errors), percent(r))
 }
 
-func jobName(j *control.CardJob) string {
+func jobName(j *control.RunningJob) string {
 	if j.Key != "" {
 		return j.Key
 	}

@@ -37,7 +37,7 @@ func (a *app) peekCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			ms, err := w.Peek(ctx, t.Name, n, force)
+			ms, err := w.Peek(ctx, t.Name, ops.PeekOptions{Max: n, Force: force})
 			if errors.Is(err, ops.ErrRefused) {
 				return exitWith(exitRefused, fmt.Errorf("%w (--force looks all the same)", err))
 			}

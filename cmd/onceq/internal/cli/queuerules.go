@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceq/onceq/cmd/onceq/internal/out"
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -68,7 +69,7 @@ func (a *app) rule(ctx context.Context, r control.Rule, length string, force boo
 	if length == "" {
 		return exit(exitUsage, "--for is missing: a rule without an end is forgotten; want 30m, 2h, 1d")
 	}
-	d, err := control.ParseFor(length)
+	d, err := controlstore.ParseFor(length)
 	if err != nil {
 		return exit(exitUsage, "--for: %w", bare(err))
 	}
@@ -89,9 +90,9 @@ func (a *app) rule(ctx context.Context, r control.Rule, length string, force boo
 		}
 		a.say("careful: nobody can tell what the pause costs in receives, because only the workers' cards name %s", name)
 	}
-	price, err := w.Price(ctx, r)
+	price, err := w.Cost(ctx, r)
 	if err != nil {
-		if p := (*control.PriceError)(nil); !errors.As(err, &p) {
+		if p := (*control.CostError)(nil); !errors.As(err, &p) {
 			return usable(err)
 		} else if !force {
 			return exit(exitRefused, "%s (--force pauses all the same)", p.Error())
@@ -212,10 +213,10 @@ func (a *app) followed(ctx context.Context, f ops.Followed, failed error, line, 
 		s := &f.Behind[i]
 		v.Behind = append(v.Behind, s.Owner)
 		why := "has not written a card yet"
-		if s.Card != nil {
-			why = fmt.Sprintf("shows rules %d of %d, seen %s ago", s.Card.Rules, f.Version, out.Span(s.Ago))
-			if s.Card.NoRules != "" {
-				why = "cannot read the rules: " + out.Text(s.Card.NoRules)
+		if s.Status != nil {
+			why = fmt.Sprintf("shows rules %d of %d, seen %s ago", s.Status.Rules, f.Version, out.Span(s.Ago))
+			if s.Status.NoRules != "" {
+				why = "cannot read the rules: " + out.Text(s.Status.NoRules)
 			}
 		}
 		lines = append(lines, fmt.Sprintf("  %s %s", out.Text(s.Owner), why))
@@ -265,7 +266,7 @@ func (a *app) resumeCommand() *cobra.Command {
 			if err := a.confirm(ctx, w, question{Plan: strings.Join(append([]string{plan}, ending...), "\n"), Want: name, Act: "go on", Bounded: true}); err != nil {
 				return err
 			}
-			f, err := w.Resume(ctx, name, id, reason, &ops.RuleOptions{Each: a.following})
+			f, err := w.Resume(ctx, ops.ResumeSpec{Queue: name, Rule: id, Reason: reason}, &ops.RuleOptions{Each: a.following})
 			a.progress("")
 			if err != nil && len(f.Rules) == 0 {
 				return usable(err)

@@ -24,6 +24,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -208,9 +209,9 @@ func (r *rig) send(keys ...string) {
 }
 
 // seat takes a seat with a card, as a worker does.
-func (r *rig) seat(owner string, change func(*control.Card)) *control.Seat {
+func (r *rig) seat(owner string, change func(*control.WorkerStatus)) *controlstore.Seat {
 	r.Helper()
-	s, err := control.NewSeat(r.store, control.SeatOptions{Queue: "orders", Owner: owner})
+	s, err := controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: owner})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -218,14 +219,14 @@ func (r *rig) seat(owner string, change func(*control.Card)) *control.Seat {
 	return s
 }
 
-func (r *rig) beat(s *control.Seat, change func(*control.Card)) {
+func (r *rig) beat(s *controlstore.Seat, change func(*control.WorkerStatus)) {
 	r.Helper()
 	now := time.Now()
-	c := &control.Card{
+	c := &control.WorkerStatus{
 		Host: "host-1", PID: 7, Version: "v0.9.2", Scope: "orders", Types: []string{"charge"}, Started: now.Add(-time.Hour), At: now,
 		Slots: 100, Busy: 80, State: "running", Outcomes: map[string]uint64{"done": 996, "retried": 3, "failed": 1}, Rate: 601, HeadWait: 900 * time.Millisecond,
 		Durations: map[string]control.Quantiles{"charge": {P50: 200 * time.Millisecond, P95: 800 * time.Millisecond, Max: 2 * time.Second}},
-		Jobs:      []control.CardJob{{Key: "B-12", Type: "charge", At: now.Add(-41 * time.Second), Attempt: 1, Fence: 9}},
+		Jobs:      []control.RunningJob{{Key: "B-12", Type: "charge", At: now.Add(-41 * time.Second), Attempt: 1, Fence: 9}},
 	}
 	if change != nil {
 		change(c)

@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/pgstore"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
@@ -78,13 +79,13 @@ func (r *rig) night() {
 				return
 			case <-tick.C:
 			}
-			if rules, err := control.Read(ctx, r.store); err == nil {
+			if rules, err := controlstore.Read(ctx, r.store); err == nil {
 				now := time.Now()
-				_ = s.Beat(ctx, &control.Card{
+				_ = s.Beat(ctx, &control.WorkerStatus{
 					Host: "host-1", Slots: 100, Busy: 80, State: "running", Scope: "orders", Types: []string{"charge"}, Started: now, At: now, Rules: rules.Version,
 					Outcomes: map[string]uint64{"done": 996, "retried": 3, "failed": 1}, Minute: &control.Runs{Runs: 500, Errors: 2}, Rate: 601, HeadWait: 900 * time.Millisecond,
 					Durations: map[string]control.Quantiles{"charge": {P95: 800 * time.Millisecond}},
-					Jobs:      []control.CardJob{{Key: "B-12", Type: "charge", At: now.Add(-41 * time.Second), Attempt: 1, Fence: 9}},
+					Jobs:      []control.RunningJob{{Key: "B-12", Type: "charge", At: now.Add(-41 * time.Second), Attempt: 1, Fence: 9}},
 				})
 			}
 		}

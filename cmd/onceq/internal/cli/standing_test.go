@@ -13,7 +13,7 @@ import (
 func TestStandstill(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	stuck := func(c *control.Card) {
+	stuck := func(c *control.WorkerStatus) {
 		c.Busy, c.Held, c.HeadWait, c.FullSince = c.Slots, 3, 13*time.Millisecond, c.At.Add(-45*time.Second)
 		c.Minute, c.MinuteTypes = &control.Runs{Runs: 40, Errors: 20}, map[string]control.Runs{"charge": {Runs: 20, Errors: 20}, "mail": {Runs: 20}}
 		c.Durations = nil
@@ -41,12 +41,12 @@ func TestStandstill(t *testing.T) {
 func TestLongJobs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.seat("w-1/1", func(c *control.Card) {
+	r.seat("w-1/1", func(c *control.WorkerStatus) {
 		c.Busy, c.FullSince = c.Slots, c.At.Add(-2*time.Minute)
 		c.Durations = map[string]control.Quantiles{"report": {P95: 90 * time.Second}}
 	})
 	r.run("queue", "ls").want(0, " ok").not("nothing ends")
-	r.beat(r.seat("w-2/1", nil), func(c *control.Card) {
+	r.beat(r.seat("w-2/1", nil), func(c *control.WorkerStatus) {
 		c.Busy, c.FullSince = c.Slots, c.At.Add(-181*time.Second)
 		c.Durations = map[string]control.Quantiles{"report": {P95: 90 * time.Second}}
 	})
@@ -59,11 +59,11 @@ func TestScopesDiffer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, w := range []string{"w-1", "w-2", "w-3"} {
-		r.seat(w, func(c *control.Card) { c.Retention, c.Interrupted = time.Hour, "park" })
+		r.seat(w, func(c *control.WorkerStatus) { c.Retention, c.Interrupted = time.Hour, "park" })
 	}
 	r.run("workers", "orders").want(0).not("SCOPE", "VERSION")
 	r.run("queue", "ls").want(0, " ok")
-	r.seat("w-8", func(c *control.Card) {
+	r.seat("w-8", func(c *control.WorkerStatus) {
 		c.Scope, c.Version, c.Retention, c.Interrupted = "order", "v1", 2*time.Hour, "rerun"
 	})
 	const scopes = "2 SCOPES, so jobs may be done twice: orders (3), order (1: w-8)"

@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/cmd/onceq/internal/out"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -338,7 +339,7 @@ func (t *top) protected(answers []string) bool {
 func (t *top) pauseKey(ctx context.Context, queue string) {
 	labels := append([]string{"pause " + queue + " for (30m, 2h): ", "why: ", "type " + queue + " to pause it: "}, t.protection()...)
 	t.questions(func(as []string) {
-		d, err := control.ParseFor(as[0])
+		d, err := controlstore.ParseFor(as[0])
 		switch {
 		case err != nil:
 			t.message = out.Error(bare(err))
@@ -364,7 +365,7 @@ func (t *top) resumeKey(ctx context.Context, queue string) {
 			return
 		}
 		t.do(ctx, func(ctx context.Context) []string {
-			f, err := t.w.Resume(ctx, queue, "", as[0], nil)
+			f, err := t.w.Resume(ctx, ops.ResumeSpec{Queue: queue, Reason: as[0]}, nil)
 			return followedLines(f, err, queue+" resumed")
 		})
 	}, labels...)

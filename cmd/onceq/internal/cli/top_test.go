@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/cmd/onceq/internal/out"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -29,18 +30,18 @@ func fleet(queues, workers int) []ops.QueueState {
 		q.Letters = new(int64(146))
 		for n := range workers {
 			skew := 20 * time.Millisecond
-			c := &control.Card{
+			c := &control.WorkerStatus{
 				Host: "host-1", Scope: "orders", Slots: 100, Busy: 80, State: "running", Rate: 601, At: now, HeadWait: 900 * time.Millisecond, Rules: 4,
 				Outcomes:  map[string]uint64{"done": 996, "retried": 4},
 				Durations: map[string]control.Quantiles{"charge": {P95: 800 * time.Millisecond}},
-				Jobs:      []control.CardJob{{Key: "日本-" + strings.Repeat("x", 60), Type: "charge", At: now.Add(-time.Minute), Attempt: 2}},
+				Jobs:      []control.RunningJob{{Key: "日本-" + strings.Repeat("x", 60), Type: "charge", At: now.Add(-time.Minute), Attempt: 2}},
 			}
-			s := ops.Seat{State: "running", Skew: &skew, Ago: 4 * time.Second}
-			s.Owner, s.Seen, s.Card = fmt.Sprintf("w-%d/%d", i, n), now, c
+			s := ops.WorkerState{State: "running", Skew: &skew, Ago: 4 * time.Second}
+			s.Owner, s.Seen, s.Status = fmt.Sprintf("w-%d/%d", i, n), now, c
 			if n == workers-1 {
 				s.State = ops.StateDead
 			}
-			q.Seats = append(q.Seats, s)
+			q.Workers = append(q.Workers, s)
 		}
 	}
 	if queues > 1 {
@@ -100,26 +101,26 @@ func TestFrames(t *testing.T) {
 // store, end no screen.
 func TestOddCards(t *testing.T) {
 	r := &rig{T: t, now: time.Now}
-	for name, change := range map[string]func(*control.Card){
-		"negative": func(c *control.Card) {
+	for name, change := range map[string]func(*control.WorkerStatus){
+		"negative": func(c *control.WorkerStatus) {
 			c.Busy, c.Slots, c.Held, c.Rate, c.HeadWait, c.Jobs[0].Attempt = -5, 10, -1, -1e9, -time.Hour, -1
 			c.Durations = map[string]control.Quantiles{"charge": {P95: -1}}
 		},
-		"huge": func(c *control.Card) {
+		"huge": func(c *control.WorkerStatus) {
 			c.Busy, c.Slots, c.Rate, c.HeadWait = math.MaxInt, math.MaxInt/2, math.MaxFloat64, math.MaxInt64
 			c.Outcomes = map[string]uint64{"done": math.MaxUint64, "failed": math.MaxUint64}
 			c.Durations = map[string]control.Quantiles{strings.Repeat("t", 5000): {P95: math.MaxInt64}}
 		},
-		"empty":  func(c *control.Card) { *c = control.Card{} },
-		"screen": func(c *control.Card) { c.State, c.Outage = "\x1b[2J", "\x1b]52;c;aGk=\x07" },
+		"empty":  func(c *control.WorkerStatus) { *c = control.WorkerStatus{} },
+		"screen": func(c *control.WorkerStatus) { c.State, c.Outage = "\x1b[2J", "\x1b]52;c;aGk=\x07" },
 	} {
 		a, f := newFrame(r, fleet(2, 3))
 		for range 2 {
 			for i := range f.states {
 				q := &f.states[i]
-				q.Seats[1].State = ops.StateDead // one lives
-				f.history[q.Queue].add(q)        // as it was, and as it is
-				change(q.Seats[0].Card)
+				q.Workers[1].State = ops.StateDead // one lives
+				f.history[q.Queue].add(q)          // as it was, and as it is
+				change(q.Workers[0].Status)
 				f.history[q.Queue].add(q)
 				a.queueRow(q)
 				a.queueLines(q)
@@ -141,7 +142,7 @@ func TestTrends(t *testing.T) {
 	if h.failed != nil || h.trend() != "" {
 		t.Errorf("%+v", h)
 	}
-	q.Seats[0].Card.Outcomes = map[string]uint64{"done": 1005, "retried": 5}
+	q.Workers[0].Status.Outcomes = map[string]uint64{"done": 1005, "retried": 5}
 	q.Letters = new(int64(140))
 	h.add(q)
 	if h.failed == nil || *h.failed != 0.1 || h.trend() != " ↓" {
@@ -158,7 +159,7 @@ func TestTrends(t *testing.T) {
 // TestOneFrame: into a pipe, and on a dumb terminal, top prints one frame and ends.
 func TestOneFrame(t *testing.T) {
 	r := newRig(t)
-	r.seat("w-1/1", func(c *control.Card) {
+	r.seat("w-1/1", func(c *control.WorkerStatus) {
 		c.Durations["refund"] = control.Quantiles{P50: time.Second, P95: 14 * time.Minute, Max: time.Hour}
 	})
 	r.at("orders", "w-2/1", "charge")
@@ -260,12 +261,12 @@ func TestScreen(t *testing.T) {
 }
 
 // rules waits for a version of the rules.
-func (r *rig) rules(version uint64) control.Rules {
+func (r *rig) rules(version uint64) controlstore.Rules {
 	r.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		rules, err := control.Read(r.Context(), r.store)
+		rules, err := controlstore.Read(r.Context(), r.store)
 		if err != nil {
 			r.Fatal(err)
 		}
@@ -294,7 +295,7 @@ func TestRepaint(t *testing.T) {
 	if again := paint(); again != 0 {
 		t.Errorf("%d bytes for nothing", again)
 	}
-	s.states[0].Seats[0].Card.Busy = 7
+	s.states[0].Workers[0].Status.Busy = 7
 	paint()
 	if n := strings.Count(b.String(), "\x1b[K"); n != 2 { // the queue's line and the worker's
 		t.Errorf("%d lines", n)

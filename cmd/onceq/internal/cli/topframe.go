@@ -61,7 +61,7 @@ type history struct {
 const looks = 8
 
 func (h *history) add(q *ops.QueueState) {
-	w := q.Workers()
+	w := q.Totals()
 	rate := 0.0
 	if w.PerMinute != nil {
 		rate = *w.PerMinute
@@ -136,8 +136,8 @@ func (f *frame) lines(a *app, cols, rows int) []line {
 	var table [][]string
 	var kinds []kind
 	for _, q := range shown {
-		for i := range q.Seats {
-			s := &q.Seats[i]
+		for i := range q.Workers {
+			s := &q.Workers[i]
 			if s.State == ops.StateLeft {
 				continue
 			}
@@ -198,9 +198,9 @@ func weight(k kind) int {
 	return 0
 }
 
-func workerKind(s *ops.Seat) kind {
+func workerKind(s *ops.WorkerState) kind {
 	switch {
-	case s.State == ops.StateDead, s.Card != nil && s.Card.Outage != "":
+	case s.State == ops.StateDead, s.Status != nil && s.Status.Outage != "":
 		return bad
 	case s.State == "paused" || s.State == "draining":
 		return held
@@ -248,7 +248,7 @@ func (f *frame) queueLine(a *app, q *ops.QueueState) (string, kind) {
 	if h == nil {
 		h = &history{}
 	}
-	w := q.Workers()
+	w := q.Totals()
 	name := out.Cut(out.Text(q.Queue), nameWidth)
 	name += strings.Repeat(" ", nameWidth-out.Width(name))
 	rate := out.None
@@ -304,7 +304,7 @@ func (f *frame) queueLine(a *app, q *ops.QueueState) (string, kind) {
 	return strings.Join(parts, "   "), k
 }
 
-func oldest(j *control.CardJob, on *ops.Seat) string {
+func oldest(j *control.RunningJob, on *ops.WorkerState) string {
 	s := fmt.Sprintf("oldest %s %s (%s", out.Span(on.Running(j)), out.Text(jobName(j)), out.Text(on.Owner))
 	if j.Attempt > 1 {
 		s += fmt.Sprintf(", attempt %d", j.Attempt)

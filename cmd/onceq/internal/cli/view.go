@@ -250,12 +250,12 @@ func viewAct(e *ops.AuditEntry) actView {
 	}
 }
 
-func viewWorker(queue string, s *ops.Seat) workerView {
+func viewWorker(queue string, s *ops.WorkerState) workerView {
 	v := workerView{Worker: s.Owner, Seat: s.Name, Queue: queue, State: s.State, Seen: out.Stamp(s.Seen), PausedBy: []string{}, Types: []typeView{}}
 	if s.Skew != nil {
 		v.Skew = seconds(*s.Skew)
 	}
-	c := s.Card
+	c := s.Status
 	if c == nil {
 		return v
 	}
@@ -286,7 +286,7 @@ func viewWorker(queue string, s *ops.Seat) workerView {
 }
 
 // worst is the longest of a card's times by type.
-func worst(c *control.Card) (d time.Duration, ok bool) {
+func worst(c *control.WorkerStatus) (d time.Duration, ok bool) {
 	for _, q := range c.Durations {
 		d, ok = max(d, q.P95), true
 	}

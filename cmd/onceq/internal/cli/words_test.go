@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // TestRuleWords: what is paused, limited or resumed is said as it is: a type is not the queue, a
@@ -36,12 +37,12 @@ func TestStalledMore(t *testing.T) {
 	r := newRig(t)
 	r.claim(charge("S-1"), 50*time.Millisecond, dedupe.Rerun)
 	r.lapsed(charge("S-1"))
-	s, err := control.NewSeat(r.store, control.SeatOptions{Queue: "orders", Owner: "w-3/1", TTL: time.Second})
+	s, err := controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: "w-3/1", TTL: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.beat(s, func(c *control.Card) {
-		c.Jobs, c.More = []control.CardJob{{Key: "S-1", Type: "charge", At: time.Now()}}, 12
+	r.beat(s, func(c *control.WorkerStatus) {
+		c.Jobs, c.More = []control.RunningJob{{Key: "S-1", Type: "charge", At: time.Now()}}, 12
 	})
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -31,7 +31,7 @@ func (a *app) workersCommand() *cobra.Command {
 			}
 			defer w.close()
 			name := w.Names()[0]
-			seats, err := w.Seats(ctx, name)
+			seats, err := w.Workers(ctx, name)
 			if err != nil {
 				return usable(err)
 			}
@@ -71,7 +71,7 @@ func (a *app) workersCommand() *cobra.Command {
 // A differs says in which settings the live workers differ: these are columns then.
 type differs struct{ scope, version bool }
 
-func differing(seats []ops.Seat) differs {
+func differing(seats []ops.WorkerState) differs {
 	w := ops.SumUp(seats)
 	return differs{len(w.Scopes) > 1, len(w.Versions) > 1}
 }
@@ -86,10 +86,10 @@ func (d differs) columns() (cs []out.Column) {
 	return cs
 }
 
-func (d differs) row(s *ops.Seat) (row []string) {
+func (d differs) row(s *ops.WorkerState) (row []string) {
 	scope, version := out.None, out.None
-	if s.Card != nil {
-		scope, version = out.Or(s.Card.Scope), out.Or(s.Card.Version)
+	if s.Status != nil {
+		scope, version = out.Or(s.Status.Scope), out.Or(s.Status.Version)
 	}
 	if d.scope {
 		row = append(row, scope)
@@ -101,11 +101,11 @@ func (d differs) row(s *ops.Seat) (row []string) {
 }
 
 // named are the workers with these names; no name means all.
-func named(seats []ops.Seat, queue string, owners []string) ([]ops.Seat, error) {
+func named(seats []ops.WorkerState, queue string, owners []string) ([]ops.WorkerState, error) {
 	if len(owners) == 0 {
 		return seats, nil
 	}
-	var some []ops.Seat
+	var some []ops.WorkerState
 	for _, owner := range owners {
 		before := len(some)
 		var all []string
@@ -125,12 +125,12 @@ func workerColumns() []out.Column {
 	return out.Columns("WORKER", "HOST", "BUSY>", "DONE/MIN>", "FAIL%>", "P95>", "STATE", "SKEW>", "SEEN>", "RULES>", "OLDEST JOB")
 }
 
-func (a *app) workerRow(s *ops.Seat) []string {
+func (a *app) workerRow(s *ops.WorkerState) []string {
 	row := []string{out.Text(s.Owner), out.None, out.None, out.None, out.None, out.None, out.Or(s.State), out.None, out.Span(s.Ago), out.None, out.None}
 	if s.State == ops.StateDead {
 		row[6] = "DEAD"
 	}
-	c := s.Card
+	c := s.Status
 	if c == nil {
 		return row
 	}
@@ -192,7 +192,7 @@ func (a *app) running(ctx context.Context, queue string) error {
 	}
 	defer w.close()
 	name := w.Names()[0]
-	seats, err := w.Seats(ctx, name)
+	seats, err := w.Workers(ctx, name)
 	if err != nil {
 		return usable(err)
 	}
@@ -203,15 +203,15 @@ func (a *app) running(ctx context.Context, queue string) error {
 		if !s.Alive() {
 			continue
 		}
-		if s.Card == nil {
+		if s.Status == nil {
 			silent++
 			continue
 		}
-		more += s.Card.More
-		for n := range s.Card.Jobs {
-			j := &s.Card.Jobs[n]
+		more += s.Status.More
+		for n := range s.Status.Jobs {
+			j := &s.Status.Jobs[n]
 			js = append(js, jobView{
-				Key: j.Key, ID: j.ID, Type: j.Type, Scope: scopeOf(s.Card.Scope, j.Type), Queue: name, Worker: s.Owner, State: "running",
+				Key: j.Key, ID: j.ID, Type: j.Type, Scope: scopeOf(s.Status.Scope, j.Type), Queue: name, Worker: s.Owner, State: "running",
 				Running: seconds(s.Running(j)), Began: out.Stamp(j.At), Attempt: j.Attempt, Fence: j.Fence, Overdue: j.Overdue,
 			})
 		}
@@ -296,15 +296,15 @@ func (a *app) stalled(ctx context.Context, queue string, scan bool) error {
 
 // unnamed is how many jobs dead workers ran that their cards do not name.
 func unnamed(ctx context.Context, w *world, queue string) (n int) {
-	seats, err := w.Seats(ctx, queue)
+	seats, err := w.Workers(ctx, queue)
 	if err != nil {
 		return 0
 	}
 	for i := range seats {
-		if s := &seats[i]; s.State == ops.StateDead && s.Card != nil {
-			n += s.Card.More
-			if len(s.Card.Jobs) == 0 && s.Card.More == 0 {
-				n += s.Card.Busy
+		if s := &seats[i]; s.State == ops.StateDead && s.Status != nil {
+			n += s.Status.More
+			if len(s.Status.Jobs) == 0 && s.Status.More == 0 {
+				n += s.Status.Busy
 			}
 		}
 	}

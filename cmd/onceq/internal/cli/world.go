@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -201,7 +202,7 @@ func (a *app) fill(ctx context.Context, w *world, c *conf, qs []*settings.Queue,
 				if t.Queue == nil {
 					t.Queue = awayQueue{silent(ctx, err)}
 				} else {
-					t.Dead = awayQueue{silent(ctx, err)}
+					t.DeadLetters = awayQueue{silent(ctx, err)}
 				}
 				err = nil
 			}
@@ -238,7 +239,7 @@ func known(q *settings.Queue) string {
 
 // seated refuses a queue that nothing here names, and no worker's card either.
 func (a *app) seated(ctx context.Context, c *conf, store dedupe.Store, name string) error {
-	seats, err := control.Seats(ctx, store, name)
+	seats, err := controlstore.Seats(ctx, store, name)
 	if err == nil && len(seats) > 0 {
 		return nil
 	}
@@ -289,15 +290,15 @@ func (a *app) openQueue(ctx context.Context, w *world, q *settings.Queue, t *ops
 		if err != nil {
 			return exitWith(exitUsage, err)
 		}
-		if t.Dead, err = w.places.Queue(ctx, d); err != nil {
+		if t.DeadLetters, err = w.places.Queue(ctx, d); err != nil {
 			return fmt.Errorf("dead-letter queue of %s: %w", q.Name, err)
 		}
 	} else if d, err := w.places.Dead(ctx, u, b); err == nil && d != nil {
-		t.Dead = d
+		t.DeadLetters = d
 	} else if err != nil && needs&needDead != 0 {
 		return fmt.Errorf("dead-letter queue of %s: %w", q.Name, err)
 	}
-	if t.Dead == nil {
+	if t.DeadLetters == nil {
 		if needs&needDead != 0 {
 			return exit(exitUsage, "queue %s has no dead-letter queue: no redrive policy names one; give dead: in the profile, or %s", q.Name, settings.EnvDead)
 		}
@@ -309,6 +310,6 @@ func (a *app) openQueue(ctx context.Context, w *world, q *settings.Queue, t *ops
 			o.LetterKeys = append(o.LetterKeys, k)
 		}
 	}
-	t.Letters, err = dlq.New(t.Dead, o)
+	t.Letters, err = dlq.New(t.DeadLetters, o)
 	return err
 }
