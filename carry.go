@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/ahead"
+	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
@@ -15,12 +17,30 @@ import (
 // This file owns messages that wait for longer than their queue can delay them. Such a message is
 // sent anew, and then acked: the copy has the queue's whole retention, and all of its receives,
 // before it. workerHost asks whether a message is to be carried, in the goroutine that ends the
-// run; the carrier of copies (batch.Queue) calls Worker.carry. No lock is held.
+// run; the carrier's own goroutines (batch.Queue) call send. No lock is held.
 
 // NoCarry is a WorkerConfig.Carry that carries nothing.
 var NoCarry broker.Sender = noCarry{}
 
-type noCarry struct{ keepInQueue }
+type noCarry struct{}
+
+func (noCarry) Send(context.Context, []broker.Outgoing) ([]string, error) {
+	return nil, broker.ErrUnsupported
+}
+func (noCarry) Limits() broker.Limits { return broker.Limits{SendBatch: 1} }
+
+// carrier sends messages anew.
+type carrier struct {
+	to         broker.Sender
+	call       time.Duration // bounds one call
+	settle     time.Duration // for how long a copy is tried to be sent
+	hop        time.Duration // the queue's longest delay
+	ordered    bool          // it orders groups
+	patience   func() ahead.Queue
+	log        *slog.Logger
+	queue      *batch.Queue[*run]
+	acks, back func(*run)
+}
 
 // carriedMost is the rest of a wait that is never carried: it is over soon.
 const carriedMost = time.Minute
@@ -28,44 +48,47 @@ const carriedMost = time.Minute
 // dueAt is when a message that is given back is due, and whether its job was postponed. Zero = its
 // wait is no such.
 func dueAt(r *run) (due time.Time, postponed bool) {
-	switch Outcome(r.Outcome) {
-	case OutcomePostponed:
+	switch r.Outcome {
+	case engine.Postponed:
 		return r.Due(), true
-	case OutcomeEarly:
+	case engine.Outcome(OutcomeEarly):
 		return time.Now().Add(early(r.Message)), false
 	}
 	return time.Time{}, false
 }
 
-// carries reports whether the run's message is sent anew, as it has waited for half of what its
-// queue allows, or is postponed for longer than its queue delays a message.
-func (h *workerHost) carries(r *run) (due time.Time, yes bool) {
-	if h.carrier == nil || h.limits.OrderedGroups && r.Message.Group != "" {
-		return due, false
+// takes reports whether the run's message is sent anew, and sees to it: where the message has used
+// up half of what its queue allows, or is postponed for longer than its queue delays a message.
+func (c *carrier) takes(r *run) bool {
+	if c == nil || c.ordered && r.Message.Group != "" {
+		return false
 	}
 	due, postponed := dueAt(r)
 	left := time.Until(due)
 	if due.IsZero() || left <= carriedMost {
-		return due, false
+		return false
 	}
-	hop := h.e.LongestNack()
-	return due, postponed && left > hop || h.patience().Half(r.Message.Published, time.Now(), min(left, hop), r.Message.Attempt)
+	if !(postponed && left > c.hop) && !c.patience().Half(r.Message.Published, time.Now(), min(left, c.hop), r.Message.Attempt) {
+		return false
+	}
+	c.queue.Add(r)
+	return true
 }
 
-// carry sends copies of messages, and has those acked whose copy is stored. A copy in doubt is sent
-// again: two messages of one key run once. What the queue does not take for SettleTimeout is given
+// send sends copies of messages, and has those acked whose copy is stored. A copy in doubt is sent
+// again: two messages of one key run once. What is not taken for the time that settle says is given
 // back, and carried when it comes again.
-func (w *Worker) carry(rs []*run) {
-	letter.InParts(len(rs), func(from, to int) bool { return w.carryPart(rs[from:to]) })
+func (c *carrier) send(rs []*run) {
+	letter.InParts(len(rs), func(from, to int) bool { return c.sendPart(rs[from:to]) })
 }
 
-func (w *Worker) carryPart(rs []*run) (tooMuch bool) {
+func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 	out := make([]broker.Outgoing, len(rs))
 	for i, r := range rs {
-		out[i] = w.copyOf(r)
+		out[i] = c.copyOf(r)
 	}
-	ctx := engine.CallContext(context.Background(), w.p.c.CallTimeout)
-	_, err := engine.Guard(func() ([]string, error) { return w.c.Carry.Send(ctx, out) })
+	ctx := engine.CallContext(context.Background(), c.call)
+	_, err := engine.Guard(func() ([]string, error) { return c.to.Send(ctx, out) })
 	ctx.Close()
 	if letter.IsTooMuch(err, len(rs)) {
 		return true
@@ -75,21 +98,21 @@ func (w *Worker) carryPart(rs []*run) (tooMuch bool) {
 		case e == nil:
 			r.Anew()
 			r.Action = engine.Ack
-			w.acks.Add(r)
-		case r.Repeats(w.p.c.SettleTimeout):
-			time.AfterFunc(retry.Pause(r.Tries()), func() { w.carriers.Add(r) })
+			c.acks(r)
+		case r.Repeats(c.settle):
+			time.AfterFunc(retry.Pause(r.Tries()), func() { c.queue.Add(r) })
 		default:
-			w.p.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: a message that waits for longer than its queue keeps it could not be sent anew; it is given back, and that is tried again when it comes",
+			c.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: a message that waits for longer than its queue keeps it could not be sent anew; it is given back, and that is tried again when it comes",
 				slog.String("job", r.Name()), slog.Any("error", e))
 			r.Anew()
-			w.nacks.Add(r)
+			c.back(r)
 		}
 	}
 	return false
 }
 
 // copyOf is the message that takes the place of the run's.
-func (w *Worker) copyOf(r *run) broker.Outgoing {
+func (c *carrier) copyOf(r *run) broker.Outgoing {
 	m := r.Message
 	meta := m.Meta.Clone()
 	if meta == nil { // of a producer that does not use onceq
@@ -102,15 +125,15 @@ func (w *Worker) copyOf(r *run) broker.Outgoing {
 			meta.Postponed = far
 		}
 	}
-	delay := min(time.Until(due), w.c.Carry.Limits().MaxDelay)
+	delay := min(time.Until(due), c.to.Limits().MaxDelay)
 	return broker.Outgoing{
 		Body: m.Body, Attributes: m.Attributes, Group: m.Group, Meta: meta,
 		Delay: max(0, delay).Truncate(time.Second),
 	}
 }
 
-// carrierOf is where a worker of that queue sends copies; nil = nowhere.
-func carrierOf(asked broker.Sender, queue broker.Receiver) broker.Sender {
+// carryTo is where a worker of that queue sends copies; nil = nowhere.
+func carryTo(asked broker.Sender, queue broker.Receiver) broker.Sender {
 	if _, none := asked.(noCarry); none {
 		return nil
 	}
@@ -122,4 +145,17 @@ func carrierOf(asked broker.Sender, queue broker.Receiver) broker.Sender {
 
 // postponedMost is how far ahead a copy may say that its job goes on. What lies further ahead is
 // not believed: the handler says again how long it waits.
-const postponedMost = DefaultRetention
+const postponedMost = 31 * 24 * time.Hour
+
+// early is how long a message waits for its time: its not-before, or when its job goes on that was
+// postponed.
+func early(m *broker.Message) time.Duration {
+	if m.Meta == nil || m.Meta.NotBefore.IsZero() && m.Meta.Postponed.IsZero() {
+		return 0
+	}
+	left := time.Until(m.Meta.NotBefore)
+	if on := time.Until(m.Meta.Postponed); on <= postponedMost+time.Hour { // clocks differ
+		left = max(left, on)
+	}
+	return max(0, left)
+}

@@ -78,7 +78,7 @@ type workerHost struct {
 	limits      broker.Limits
 	ready       chan<- *run
 	acks, nacks *batch.Queue[*run]
-	carrier     *batch.Queue[*run] // of messages to be sent anew; nil = none is
+	carrier     *carrier // nil = nothing is sent anew
 }
 
 func (h *workerHost) Start(r *run) { h.ready <- r }
@@ -90,10 +90,7 @@ func (h *workerHost) Ended(r *run) {
 	case engine.Ack:
 		h.acks.Add(r)
 	case engine.Nack:
-		switch _, carries := h.carries(r); {
-		case carries:
-			h.carrier.Add(r)
-		case !h.delays(r):
+		if !h.carrier.takes(r) && !h.delays(r) {
 			h.nacks.Add(r)
 		}
 	default:

@@ -233,19 +233,6 @@ func (p *Processor) fingerprintOf(m *broker.Message) (b []byte, err error) {
 	return p.c.Fingerprint(m), nil
 }
 
-// early is how long a message waits for its time: its not-before, or when its job goes on that was
-// postponed.
-func early(m *broker.Message) time.Duration {
-	if m.Meta == nil || m.Meta.NotBefore.IsZero() && m.Meta.Postponed.IsZero() {
-		return 0
-	}
-	left := time.Until(m.Meta.NotBefore)
-	if on := time.Until(m.Meta.Postponed); on <= postponedMost+time.Hour { // clocks differ
-		left = max(left, on)
-	}
-	return max(0, left)
-}
-
 // admitRelayed is what a relay asks for: neither what the job's metadata ask of its own worker, nor
 // a key, where the message has none.
 func (in *intake) admitRelayed(r *run, to *relay) *engine.Refusal {

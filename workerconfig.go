@@ -43,14 +43,13 @@ type WorkerConfig struct {
 	// it, too, that queue may record it as failed and put its letter. The group here then stands
 	// still until that letter is replayed, also after the cause was mended.
 	HoldGroup bool
-	// Carry is where a message is sent anew that waits for longer than its queue can keep it, or can
-	// delay it: one whose Meta.NotBefore lies far ahead, or whose handler has called [Postpone] or
-	// [Sleep]. The copy has the same metadata, and the first message is acked when the copy is
+	// Carry is where a message is sent anew that waits for longer than its queue can keep it, or
+	// can delay it: one whose Meta.NotBefore lies far ahead, or whose handler has called [Postpone]
+	// or [Sleep]. The copy has the same metadata, and the first message is acked when the copy is
 	// stored. Default: the queue itself, where it is a [broker.Sender]; the worker then needs the
 	// right to send to it. [NoCarry] sends nothing: a job that is due later than its queue keeps it
 	// becomes a dead letter of class "too-early". Messages of an ordered group are never sent anew,
-	// because they would lose their place. A queue that orders groups cannot be a Carry for
-	// another.
+	// because they would lose their place.
 	Carry broker.Sender
 	// Concurrency is how many handlers run at once. Default 10; 1 to 100,000.
 	Concurrency int

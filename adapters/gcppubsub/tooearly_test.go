@@ -14,9 +14,10 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
-// Where nothing is carried, a job that is due later than a subscription keeps it, or lets it be delivered, is not lost: it
-// becomes a dead letter at its first receive. It can be replayed later, and runs once then. Pub/Sub
-// delays a nack by ten minutes at most, so a dead-letter policy is used up within the hour.
+// Where nothing is carried, a job that is due later than a subscription keeps it, or lets it be
+// delivered, is not lost: it becomes a dead letter at its first receive. It can be replayed later,
+// and runs once then. Pub/Sub delays a nack by ten minutes at most, so a dead-letter policy is used
+// up within the hour.
 func TestJobsThatOutlastTheSubscription(t *testing.T) {
 	for name, c := range map[string]struct {
 		due, kept  time.Duration

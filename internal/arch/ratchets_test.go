@@ -4,7 +4,7 @@ package arch
 
 // mostLines is how many lines of Go the tree has at most, tests and all; make weight counts them.
 // Raise it with a reason, for something that users asked for.
-const mostLines = 246_000
+const mostLines = 248_000
 
 // largestCycle is how many files of a package may know each other in a circle. A package that is
 // not listed has no circle.
