@@ -26,6 +26,9 @@ func (in *intake) patience() ahead.Queue {
 
 // outlasts refuses a message that its queue cannot keep until due.
 func (in *intake) outlasts(m *broker.Message, due time.Time) *engine.Refusal {
+	if in.carries && !(in.ordered && m.Group != "") {
+		return nil
+	}
 	q := in.patience()
 	if q.Keeps <= 0 && q.Receives <= 0 {
 		return nil

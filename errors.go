@@ -39,6 +39,7 @@ const (
 	ClassResult         = "result"           // the result cannot be encoded or stored
 	ClassNoHandler      = "no-handler"       // no handler for the message's type
 	ClassConfig         = "config"           // the worker is set up in a way that only a job could show
+	ClassPostponed      = "postponed"        // Postpone: no failure
 	ClassTxNotCommitted = "tx-not-committed" // CompleteTx was called and the transaction did not commit
 )
 

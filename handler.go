@@ -256,6 +256,9 @@ const (
 	// OutcomeRetried: the handler has failed; the message comes again after the backoff, and the
 	// attempt counts.
 	OutcomeRetried Outcome = "retried"
+	// OutcomePostponed: the handler has given the job back for a time, see [Postpone]. The message
+	// comes again then, and the attempt does not count.
+	OutcomePostponed Outcome = "postponed"
 	// OutcomeFailed: the job has failed for good. Its dead letter is stored, and the message acked.
 	OutcomeFailed Outcome = "failed"
 	// OutcomeParked: the job was interrupted under dedupe.Park, in this run or in that of a worker
@@ -356,7 +359,7 @@ const (
 // Outcomes are all outcomes, in the order of their constants.
 func Outcomes() []Outcome {
 	return []Outcome{
-		OutcomeDone, OutcomeRetried, OutcomeFailed, OutcomeParked, OutcomeHandedBack,
+		OutcomeDone, OutcomeRetried, OutcomePostponed, OutcomeFailed, OutcomeParked, OutcomeHandedBack,
 		OutcomeLeaseLost, OutcomeUnsettled, OutcomeExpired, OutcomeUnproven, OutcomeAlreadyDone,
 		OutcomeAlreadyFailed, OutcomeAlreadyParked, OutcomeInProgress, OutcomeHandedOver,
 		OutcomeDuplicate, OutcomeMismatch, OutcomeStale, OutcomeEarly, OutcomeTooEarly,

@@ -37,6 +37,9 @@ type intake struct {
 	past      watchman
 	begun     time.Time
 	took      sketches // of a Worker that writes cards; else nil
+	// carries says that what waits for longer than the queue keeps it is sent anew, but for the
+	// messages of groups where these are ordered.
+	carries, ordered bool
 }
 
 // deliveries is what a Processor's intakes differ in.
@@ -48,6 +51,7 @@ type deliveries struct {
 	visibility time.Duration // for which a delivery is extended
 	limits     broker.Limits // of the queue; zero = it is not ours to call
 	slots      int           // how many handlers run at once; 0 = not known
+	carries    bool          // messages that wait for too long are sent anew
 }
 
 func (p *Processor) newIntake(d deliveries) (*intake, error) {
@@ -56,7 +60,7 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		source += ":" + d.name
 		log = log.With(slog.String("queue", d.name))
 	}
-	in := &intake{Processor: p, log: log, letters: d.letters, begun: time.Now(), queueName: cmp.Or(c.Queue, describe(d.queue).Name, source)}
+	in := &intake{Processor: p, log: log, letters: d.letters, begun: time.Now(), queueName: cmp.Or(c.Queue, describe(d.queue).Name, source), carries: d.carries, ordered: d.limits.OrderedGroups}
 	in.past = watchman{fences: &p.fences, store: c.Store, queue: in.queueName, timeout: c.CallTimeout, log: log, tell: in.tellEvent}
 	if c.Control.isOn() && d.slots+len(d.name) > 0 {
 		in.past.rules = p.book.store
@@ -68,7 +72,7 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		SettleTimeout: c.SettleTimeout, CallTimeout: c.CallTimeout, HoldGroup: d.holdGroup,
 		QueueKeeps: func() time.Duration { return time.Duration(in.foreign.keeps.Load()) }, AnyAge: relayIn(c.Handler) != nil,
 		Logger: log, Backoff: defaultBackoff,
-		Visibility: d.visibility, Limits: d.limits, Slots: d.slots,
+		Visibility: d.visibility, Limits: d.limits, Slots: d.slots, Outlasts: in.outlasts,
 	}
 	if c.Store.Limits().OrderedFences {
 		o.Fences, o.WentBack = &p.fences, in.past.fenceBack
@@ -229,14 +233,6 @@ func (p *Processor) fingerprintOf(m *broker.Message) (b []byte, err error) {
 	return p.c.Fingerprint(m), nil
 }
 
-// early is how long a job's not-before still lies ahead.
-func early(m *broker.Message) time.Duration {
-	if m.Meta == nil || m.Meta.NotBefore.IsZero() {
-		return 0
-	}
-	return max(0, time.Until(m.Meta.NotBefore))
-}
-
 // admitRelayed is what a relay asks for: neither what the job's metadata ask of its own worker, nor
 // a key, where the message has none.
 func (in *intake) admitRelayed(r *run, to *relay) *engine.Refusal {
@@ -308,8 +304,8 @@ func (in *intake) tooEarly(r *run, left time.Duration) *engine.Refusal {
 		most = cmp.Or(t.options.MostNotBefore, most)
 	}
 	most = cmp.Or(most, max(in.c.Retention, DefaultRetention))
-	far := most >= 0 && left > most
-	no := in.outlasts(r.Message, r.Message.Meta.NotBefore)
+	far := most >= 0 && time.Until(r.Message.Meta.NotBefore) > most
+	no := in.outlasts(r.Message, time.Now().Add(left))
 	if !far && no == nil {
 		return nil
 	}

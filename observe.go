@@ -68,6 +68,9 @@ type TimingRecord struct {
 	// PrevClass is the class of the failure before this attempt: of a job that is done at its third
 	// attempt, what it failed with at its second. "" = there was none.
 	PrevClass string
+	// Saved is the name of the step that the job saved last, where its handler has asked for steps
+	// in this run; "" otherwise.
+	Saved string
 	// From is the owner whose dead lease this claim took over, and DeadFor how long that had been
 	// dead. "" = nobody's.
 	From    string
@@ -115,6 +118,9 @@ func (t *TimingRecord) attrs() []slog.Attr {
 	}
 	if t.Receives > 0 {
 		as = append(as, slog.Int("receives", t.Receives))
+	}
+	if t.Saved != "" {
+		as = append(as, slog.String("saved", t.Saved))
 	}
 	if t.ErrClass != "" {
 		as = append(as, slog.String("class", t.ErrClass), slog.String("error", t.Err))

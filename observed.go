@@ -70,6 +70,10 @@ func (in *intake) tellEnd(r *run, t *TimingRecord) {
 func (in *intake) timing(r *run) TimingRecord {
 	t := in.recordOf(r, in.e.Timing(r))
 	t.Outcome, t.ErrClass, t.Err = Outcome(r.Outcome), r.Verdict.Class, r.Verdict.Text
+	if t.Outcome == OutcomePostponed {
+		t.ErrClass = "" // nothing has failed
+	}
+	t.Saved = r.LastSaved()
 	t.Result = r.Result()
 	return t
 }

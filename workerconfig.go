@@ -43,6 +43,14 @@ type WorkerConfig struct {
 	// it, too, that queue may record it as failed and put its letter. The group here then stands
 	// still until that letter is replayed, also after the cause was mended.
 	HoldGroup bool
+	// Carry is where a message is sent anew that waits for longer than its queue can keep it, or
+	// can delay it: one whose Meta.NotBefore lies far ahead, or whose handler has called [Postpone]
+	// or [Sleep]. The copy has the same metadata, and the first message is acked when the copy is
+	// stored. Default: the queue itself, where it is a [broker.Sender]; the worker then needs the
+	// right to send to it. [NoCarry] sends nothing: a job that is due later than its queue keeps it
+	// becomes a dead letter of class "too-early". Messages of an ordered group are never sent anew,
+	// because they would lose their place.
+	Carry broker.Sender
 	// Concurrency is how many handlers run at once. Default 10; 1 to 100,000.
 	Concurrency int
 	// Prefetch is how many messages are held, unclaimed, beyond Concurrency. 0 = one receive batch,
@@ -126,6 +134,10 @@ func (c *WorkerConfig) check(queue broker.Receiver, l broker.Limits, p *Processo
 		return badConfig("WorkerConfig.DeadLetter", "is the queue itself, where a letter would reopen its own failure at once, for ever")
 	case isNoStore(p.Store) && !l.Attempts && p.Defaults.MaxAttempts > 0:
 		return badConfig("ProcessorConfig.Defaults.MaxAttempts", "%d never ends a job: without a Store the broker must count deliveries, and this one does not; -1 says that jobs are retried for ever", p.Defaults.MaxAttempts)
+	case c.Carry != nil && c.Carry.Limits().SendBatch < 1:
+		return badConfig("WorkerConfig.Carry", "its Limits() have SendBatch %d, want 1 or more", c.Carry.Limits().SendBatch)
+	case c.Carry != nil && values.Same(c.Carry, c.DeadLetter):
+		return badConfig("WorkerConfig.Carry", "is the DeadLetter, which nobody receives from")
 	case c.HoldGroup && !l.OrderedGroups:
 		return badConfig("WorkerConfig.HoldGroup", "the broker does not order groups")
 	case c.SweepEvery > 0 && c.SweepEvery < time.Second:

@@ -44,7 +44,8 @@ const (
 //	c     CorrelationID                        f Fence, c Class, fe FirstErr, le LastErr,
 //	cr    Created, Unix milliseconds           a Attempts, s Source, sc Scope, rk Key,
 //	nb    NotBefore, the same                  at At, ua Attributes, an object of texts,
-//	ex    Expires, the same                    sg Signature
+//	pp    Postponed, the same                  sv Saved, sg Signature
+//	ex    Expires, the same
 //
 // The Key of Dead is mostly the job's own: k, else id. Keys may be long and room is short, so rk is
 // left out there, and an sc without rk says that the Key is the job's own.
@@ -79,6 +80,7 @@ func appendMeta(dst []byte, m *Meta) []byte {
 	dst = appendTextMember(dst, `,"c":`, m.CorrelationID)
 	dst = appendTimeMember(dst, `,"cr":`, m.Created)
 	dst = appendTimeMember(dst, `,"nb":`, m.NotBefore)
+	dst = appendTimeMember(dst, `,"pp":`, m.Postponed)
 	dst = appendTimeMember(dst, `,"ex":`, m.Expires)
 	dst = appendIntMember(dst, `,"ma":`, int64(m.MaxAttempts))
 	dst = appendIntMember(dst, `,"to":`, timeoutMillis(m.Timeout))
@@ -106,6 +108,7 @@ func appendDead(dst []byte, d *Letter, own string) []byte {
 	dst = appendTextMember(dst, `,"fe":`, d.FirstErr)
 	dst = appendTextMember(dst, `,"le":`, d.LastErr)
 	dst = appendIntMember(dst, `,"a":`, int64(max(0, d.Attempts)))
+	dst = appendTextMember(dst, `,"sv":`, d.Saved)
 	dst = appendTextMember(dst, `,"s":`, d.Source)
 	dst = appendTextMember(dst, `,"sc":`, d.Scope)
 	switch {

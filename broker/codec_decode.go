@@ -65,6 +65,9 @@ func DecodeMeta(s string) (*Meta, error) {
 		case "be":
 			m.BodyEncoding, err = r.text()
 			return 1 << 11, err
+		case "pp":
+			m.Postponed, err = r.time()
+			return 1 << 13, err
 		case "dead":
 			m.Dead, named, err = r.dead()
 			return 1 << 12, err
@@ -125,6 +128,9 @@ func (r *metaReader) dead() (d *Letter, named bool, err error) {
 		case "sg":
 			d.Signature, err = r.text()
 			return 1 << 8, err
+		case "sv":
+			d.Saved, err = r.text()
+			return 1 << 11, err
 		case "sc":
 			d.Scope, err = r.text()
 			return 1 << 9, err
@@ -144,7 +150,7 @@ func (r *metaReader) dead() (d *Letter, named bool, err error) {
 
 func isMetaMember(name string) bool {
 	switch name {
-	case "v", "id", "t", "k", "c", "cr", "nb", "ex", "ma", "to", "be", "dead":
+	case "v", "id", "t", "k", "c", "cr", "nb", "pp", "ex", "ma", "to", "be", "dead":
 		return true
 	}
 	return false
@@ -152,7 +158,7 @@ func isMetaMember(name string) bool {
 
 func isDeadMember(name string) bool {
 	switch name {
-	case "f", "c", "fe", "le", "a", "s", "sc", "rk", "at", "ua", "sg":
+	case "f", "c", "fe", "le", "a", "sv", "s", "sc", "rk", "at", "ua", "sg":
 		return true
 	}
 	return false

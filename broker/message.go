@@ -87,6 +87,11 @@ type Meta struct {
 	// Expires is when the job is no longer worth starting; zero = never. An expired job is
 	// dead-lettered, not dropped.
 	Expires time.Time
+	// Postponed is when a job that its handler has postponed goes on. A worker sets it in a message
+	// that it has sent anew, because its queue could not delay the first one for as long. It bounds
+	// nothing: a worker may start the job earlier, and the handler then says again how long it
+	// waits. A replay of a dead letter drops it.
+	Postponed time.Time
 	// MaxAttempts is how often the handler may start: 0 = the worker's setting, 1 = never
 	// retried, < 0 = unlimited.
 	MaxAttempts int
@@ -131,6 +136,9 @@ type Letter struct {
 	FirstErr, LastErr string
 	// Attempts is how often the handler had been started.
 	Attempts int
+	// Saved is the name of the step that the job had saved last, as far as its last run has told;
+	// empty = none.
+	Saved string
 	// Source is the scope of the worker that put the letter and, where the worker's queue has a
 	// name, a ':' and that name.
 	Source string

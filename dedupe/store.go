@@ -147,6 +147,9 @@ type Claim struct {
 	// ErrClass is the class of the last failure before this attempt, which a replay's reopening
 	// takes from the failure that it reopens; "" where there was none. Won.
 	ErrClass string
+	// LastEnd is when the attempt before this one ended, by the store's clock: for one that was
+	// taken over, when its lease was over. Zero where there was none. Won.
+	LastEnd time.Time
 	// From is the owner whose dead lease this claim took over, cut as in [Attempt], and DeadFor is
 	// how long the lease had been dead. "" and 0 where the claim took none over. Won.
 	From    string

@@ -32,6 +32,9 @@ var (
 func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Outgoing, error) {
 	m, edit := of.m, o.Edit
 	out := broker.Outgoing{Body: m.Body, Attributes: maps.Clone(m.Attributes), Meta: m.Meta.Clone(), Group: m.Group}
+	if out.Meta != nil {
+		out.Meta.Postponed = time.Time{} // the handler says again how long the job waits
+	}
 	unfold(&out, l)
 	restore(&out)
 	dead, key, typ, expires := deadOf(out.Meta), keyOf(out.Meta), typeOf(out.Meta), expiresOf(out.Meta)

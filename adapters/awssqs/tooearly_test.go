@@ -19,7 +19,8 @@ import (
 
 const day = 24 * time.Hour
 
-// A job that is due later than SQS keeps it, or lets it be received, is not lost: it becomes a dead
+// Where nothing is carried, a job that is due later than SQS keeps it, or lets it be received, is
+// not lost: it becomes a dead
 // letter at its first receive, which says why, and from when on it can be sent. Replayed then, it
 // runs once.
 func TestJobsThatOutlastTheQueue(t *testing.T) {
@@ -67,7 +68,7 @@ func TestJobsThatOutlastTheQueue(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Pollers: 1})
+				w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Pollers: 1, Carry: onceq.NoCarry})
 				if err != nil {
 					t.Fatal(err)
 				}

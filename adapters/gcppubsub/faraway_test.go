@@ -57,7 +57,7 @@ func TestPolicyBoundsANotBefore(t *testing.T) {
 				w.Fatal(err)
 			}
 		}
-		p := w.work(takes(time.Second), nil)
+		p := w.work(takes(time.Second), bare)
 		<-time.After(2 * time.Hour)
 		p.drain()
 		if w.effects["near"] != 1 || w.effects["far"] != 0 {
@@ -67,5 +67,31 @@ func TestPolicyBoundsANotBefore(t *testing.T) {
 		if err != nil || len(ls) != 1 || ls[0].Meta.Dead == nil || ls[0].Meta.Dead.Class != onceq.ClassTooEarly {
 			w.Errorf("the dead-letter subscription has %+v, %v", ls, err)
 		}
+	})
+}
+
+// TestPolicyIsNoBoundWhereMessagesAreCarried: a wait of two hours takes more deliveries than the
+// policy allows, so the message is sent anew, and runs once.
+func TestPolicyIsNoBoundWhereMessagesAreCarried(t *testing.T) {
+	inWorldOf(t, kinds[0], nil, func(w *world) {
+		if _, err := w.srv.UpdateSubscription(w.Context(), &pubsubpb.UpdateSubscriptionRequest{
+			Subscription: &pubsubpb.Subscription{Name: w.sub, DeadLetterPolicy: &pubsubpb.DeadLetterPolicy{DeadLetterTopic: w.deadTopic, MaxDeliveryAttempts: 5}},
+			UpdateMask:   mask("dead_letter_policy"),
+		}); err != nil {
+			w.Fatal(err)
+		}
+		begun := time.Now()
+		m := broker.Outgoing{Body: []byte("x"), Meta: &broker.Meta{Key: "far", NotBefore: begun.Add(2 * time.Hour)}}
+		if err := onceq.SendOne(w.Context(), w.queue, &m); err != nil {
+			w.Fatal(err)
+		}
+		var at []time.Duration
+		p := w.work(func(context.Context, *onceq.Job) error { at = append(at, time.Since(begun)); return nil }, nil)
+		w.until(3*time.Hour, "done", w.allDone(1))
+		p.drain()
+		if len(at) != 1 || at[0] < 2*time.Hour || at[0] > 2*time.Hour+time.Minute {
+			w.Errorf("it ran after %v, want once after 2h", at)
+		}
+		w.once(1)
 	})
 }

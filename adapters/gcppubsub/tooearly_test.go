@@ -14,9 +14,10 @@ import (
 	"github.com/onceq/onceq/dlq"
 )
 
-// A job that is due later than a subscription keeps it, or lets it be delivered, is not lost: it
-// becomes a dead letter at its first receive. It can be replayed later, and runs once then. Pub/Sub
-// delays a nack by ten minutes at most, so a dead-letter policy is used up within the hour.
+// Where nothing is carried, a job that is due later than a subscription keeps it, or lets it be
+// delivered, is not lost: it becomes a dead letter at its first receive. It can be replayed later,
+// and runs once then. Pub/Sub delays a nack by ten minutes at most, so a dead-letter policy is used
+// up within the hour.
 func TestJobsThatOutlastTheSubscription(t *testing.T) {
 	for name, c := range map[string]struct {
 		due, kept  time.Duration
@@ -52,7 +53,7 @@ func TestJobsThatOutlastTheSubscription(t *testing.T) {
 				var ran []time.Time
 				h := func(context.Context, *onceq.Job) error { ran = append(ran, time.Now()); return nil }
 				if c.why != "" {
-					p := w.work(h, nil)
+					p := w.work(h, bare)
 					<-time.After(time.Minute)
 					p.drain()
 					q, err := dlq.New(w.letters, &dlq.Options{Name: "dead", Visibility: time.Minute})
@@ -72,7 +73,7 @@ func TestJobsThatOutlastTheSubscription(t *testing.T) {
 				if c.why != "" {
 					<-time.After(time.Until(due) - 9*time.Minute)
 				}
-				p := w.work(h, nil)
+				p := w.work(h, bare)
 				<-time.After(time.Until(due) + time.Minute)
 				p.drain()
 				if len(ran) != 1 || ran[0].Before(due) {
@@ -82,3 +83,6 @@ func TestJobsThatOutlastTheSubscription(t *testing.T) {
 		})
 	}
 }
+
+// bare sends nothing anew.
+func bare(c *config) { c.Carry = onceq.NoCarry }

@@ -14,11 +14,11 @@ func fullMeta() *broker.Meta {
 	now := time.Now().Truncate(time.Second).Add(123456789)
 	return &broker.Meta{
 		ID: "j-1", Type: "order.charge", Key: "order-7 \x00😀", CorrelationID: "<req&9>",
-		Created: now.Add(-time.Hour), NotBefore: now.Add(time.Millisecond), Expires: now.Add(1000 * time.Hour),
+		Created: now.Add(-time.Hour), NotBefore: now.Add(time.Millisecond), Postponed: now.Add(time.Hour), Expires: now.Add(1000 * time.Hour),
 		MaxAttempts: -1, Timeout: 1500*time.Millisecond + 1,
 		Dead: &broker.Letter{
 			Fence: math.MaxUint64, Class: "permanent", FirstErr: "no such customer", LastErr: "still\nnone \uFFFE",
-			Attempts: 7, Source: "orders", Scope: "orders:order.charge", Key: "7", At: now.Add(-time.Minute), Attributes: map[string]string{"a": "1", "b\x00": ""},
+			Attempts: 7, Saved: "charge", Source: "orders", Scope: "orders:order.charge", Key: "7", At: now.Add(-time.Minute), Attributes: map[string]string{"a": "1", "b\x00": ""},
 			Signature: "c2lnbmVk_-",
 		},
 	}

@@ -133,6 +133,7 @@ func (e *env) expectClaim(q *dedupe.ClaimRequest, got *dedupe.Claim, start, end 
 		e.Errorf("Claim of %s: ErrClass is %q and From %q, want %q and %q; the record was %s", q.Key, got.ErrClass, got.From, want.ErrClass, want.From, brief(before))
 	}
 	e.near("Claim: DeadFor", got.DeadFor, want.DeadFor)
+	e.near("Claim: LastEnd", got.LastEnd.Sub(want.LastEnd), 0)
 	if got.Outcome == dedupe.InProgress {
 		e.near("Claim: Left", got.Left, want.Left)
 		e.near("Claim: Age", got.Age, want.Age)

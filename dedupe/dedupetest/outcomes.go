@@ -273,6 +273,19 @@ func fingerprints(e *env) {
 	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Released, Uncounted: true, ErrClass: "error"})
 	claim(a, 0, dedupe.Mismatch)
 
+	// A first attempt that was postponed counts as none, and yet what it saved is its payload's.
+	k = key("postponed")
+	t = claim(a, 0, dedupe.Won)
+	e.renew(dedupe.Renewal{Key: k, Token: t, TTL: ttl, State: []byte("charged for A"), StateNo: 1})
+	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Released, Uncounted: true, ErrClass: "postponed"})
+	claim(b, 0, dedupe.Mismatch)
+	t = claim(a, 0, dedupe.Won)
+	if r := e.read(k); string(r.State) != "charged for A" || r.Attempt != 1 || r.LastErr != "" {
+		e.Errorf("the claim after a postponement has state %q, attempt %d, error %q", r.State, r.Attempt, r.LastErr)
+	}
+	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Released, Uncounted: true, ErrClass: "postponed"})
+	claim(b, 0, dedupe.Mismatch)
+
 	k = key("done")
 	t = claim(a, 0, dedupe.Won)
 	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Done})

@@ -121,9 +121,12 @@ func before(c *dedupe.Claim, r *dedupe.Record) {
 	for i := len(r.Past) - 1; i >= 0 && c.ErrClass == ""; i-- {
 		c.ErrClass = r.Past[i].Class
 	}
-	if n := len(r.Past); n > 0 && r.Past[n-1].End == dedupe.Claimed {
+	if n := len(r.Past); n > 0 {
 		last := &r.Past[n-1]
-		c.From, c.DeadFor = last.Owner, max(0, r.ClaimedAt.Sub(last.Ended))
+		c.LastEnd = last.Ended
+		if last.End == dedupe.Claimed {
+			c.From, c.DeadFor = last.Owner, max(0, r.ClaimedAt.Sub(last.Ended))
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package machine_test
 
 import (
+	"cmp"
 	"errors"
 	"reflect"
 	"testing"
@@ -210,6 +211,14 @@ func checkAnswer(t *testing.T, got *dedupe.Claim, after *dedupe.Record) {
 		want.Lease = dedupe.Lease{Key: after.Key, Token: mine, Fence: after.Fence, Attempt: after.Attempt}
 		want.Fresh = after.Created.Equal(now)
 		want.Created, want.FirstErr, want.State, want.StateNo = after.Created, after.FirstErr, after.State, after.StateNo
+		want.ErrClass = after.ErrClass
+		if n := len(after.Past); n > 0 {
+			last := after.Past[n-1]
+			want.LastEnd, want.ErrClass = last.Ended, cmp.Or(after.ErrClass, last.Class)
+			if last.End == dedupe.Claimed {
+				want.From, want.DeadFor = last.Owner, after.ClaimedAt.Sub(last.Ended)
+			}
+		}
 		want.ErrClass, want.From, want.DeadFor = got.ErrClass, got.From, got.DeadFor // see past_test.go
 	case dedupe.InProgress:
 		want.Left, want.Age = after.LeaseUntil.Sub(now), now.Sub(after.ClaimedAt)

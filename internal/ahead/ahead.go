@@ -58,6 +58,15 @@ func (q Queue) Refuses(due, published, now time.Time, receive int) string {
 	return ""
 }
 
+// Half reports whether a message has used up half of what the queue allows it when it comes again
+// after next: its time, or its receives. Two receives are left at least, where there are so many.
+func (q Queue) Half(published, now time.Time, next time.Duration, receive int) bool {
+	if q.Keeps > 0 && !published.IsZero() && now.Sub(published)+next > q.Keeps/2 {
+		return true
+	}
+	return q.Receives > 0 && receive > min(q.Receives/2, q.Receives-spare)
+}
+
 // Longest is how long before it is due a job can be sent to the queue; ok = false: any time before.
 func (q Queue) Longest() (d time.Duration, ok bool) {
 	d = math.MaxInt64

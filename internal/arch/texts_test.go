@@ -42,6 +42,7 @@ var classes = []class{
 	{"ClassNoKey", "", "classNoKey"},
 	{"ClassPanic", "Panicked", ""},
 	{"ClassPermanent", "Final", ""},
+	{"ClassPostponed", "Postponed", ""},
 	{"ClassResult", "Result", ""},
 	{"ClassTimeout", "TimedOut", ""},
 	{"ClassTooEarly", "", "classTooEarly"},

@@ -276,9 +276,10 @@ func (en *Engine[J]) won(r *Run[J], c *dedupe.Claim, now time.Time) bool {
 	if c.FirstErr != "" {
 		r.knows().firstErr = c.FirstErr
 	}
-	if c.ErrClass != "" || c.From != "" {
+	if c.ErrClass != "" || c.From != "" || !c.LastEnd.IsZero() || c.State != nil {
 		k := r.knows()
-		k.prevClass, k.from, k.deadFor = c.ErrClass, c.From, c.DeadFor
+		k.prevClass, k.from, k.deadFor, k.lastEnd = c.ErrClass, c.From, c.DeadFor, c.LastEnd
+		k.state, k.stateNo = c.State, c.StateNo
 	}
 	r.Attempt = int32(min(c.Lease.Attempt, math.MaxInt32))
 	if r.Attempt == 0 { // no store counts: the broker's count is the best there is
@@ -454,7 +455,7 @@ const (
 func (r *Run[J]) refusedLong() bool {
 	from := r.Message.Published
 	if r.Message.Meta != nil {
-		from = latest(from, r.Message.Meta.NotBefore)
+		from = latest(latest(from, r.Message.Meta.NotBefore), r.Message.Meta.Postponed)
 	}
 	return !from.IsZero() && time.Since(from) >= refusedMost && (r.Message.Attempt == 0 || r.Message.Attempt >= refusedReceives)
 }

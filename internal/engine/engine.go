@@ -44,9 +44,12 @@ type Options struct {
 	SettleTimeout time.Duration
 	CallTimeout   time.Duration
 	HoldGroup     bool
-	QueueKeeps    func() time.Duration // for how long the queue keeps a message; nil or 0 = unknown
-	AnyAge        bool                 // a job's age is somebody else's to judge: it starts however old it is
-	Logger        *slog.Logger
+	// Outlasts says why the queue cannot keep a message until then; nil where it can, or where
+	// nobody knows. nil = it can keep every message.
+	Outlasts   func(*broker.Message, time.Time) *Refusal
+	QueueKeeps func() time.Duration // for how long the queue keeps a message; nil or 0 = unknown
+	AnyAge     bool                 // a job's age is somebody else's to judge: it starts however old it is
+	Logger     *slog.Logger
 	// Backoff is used where a job's own Backoff panics.
 	Backoff func(attempt int, err error) time.Duration
 	// Visibility is how long a delivery is extended for, and Limits are those of its queue.
@@ -83,6 +86,7 @@ type Engine[J any] struct {
 	claims  *batch.Queue[*Run[J]]
 	settles *batch.Queue[*Run[J]]
 	joins   *batch.Queue[*Run[J]]
+	saves   *batch.Queue[*Run[J]]
 	letters *batch.Queue[*Run[J]]
 	holds   *batch.Queue[*Run[J]] // of deliveries, to be extended
 

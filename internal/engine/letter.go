@@ -45,7 +45,7 @@ func (en *Engine[J]) letter(r *Run[J], class, text string, fence uint64, attempt
 	l := r.makes()
 	l.dead = broker.Letter{
 		Fence: fence, Class: class, FirstErr: cmp.Or(first, text), LastErr: text,
-		Attempts: attempts, Source: en.o.Source, At: at,
+		Attempts: attempts, Saved: r.LastSaved(), Source: en.o.Source, At: at,
 	}
 	if r.Key.Key != "" {
 		l.dead.Scope, l.dead.Key = r.Key.Scope, r.Key.Key

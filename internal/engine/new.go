@@ -43,6 +43,7 @@ func New[J any](o Options, all *Roll) (*Engine[J], error) {
 	en.claims = batch.New(batch.Options{Max: min(store, claimBatchFor(o.Slots)), Flight: storeFlight}, en.claimBatch)
 	en.settles = batch.New(batch.Options{Max: min(store, MaxStoreBatch), Flight: storeFlight}, en.settleBatch)
 	en.joins = batch.New(batch.Options{Max: 1, Flight: joinFlight}, en.settleBatch)
+	en.saves = batch.New(batch.Options{Max: min(store, MaxStoreBatch), Flight: storeFlight}, en.saveBatch)
 	en.letters = batch.New(batch.Options{Max: o.DeadLetter.Limits().SendBatch, Flight: letterFlight}, en.putBatch)
 	en.holds = batch.New(batch.Options{Max: o.Limits.SettleBatch, Flight: holdFlight}, en.holdBatch)
 	return en, nil
@@ -66,6 +67,7 @@ func (en *Engine[J]) Keep(on bool) {
 	en.claims.Keep(on)
 	en.settles.Keep(on)
 	en.joins.Keep(on)
+	en.saves.Keep(on)
 }
 
 // NewFlow makes a flow of runs that h brings. h calls its Close when all is over.

@@ -18,6 +18,7 @@ type Outcome string
 const (
 	Done             Outcome = "done"
 	Retried          Outcome = "retried"
+	Postponed        Outcome = "postponed"
 	Failed           Outcome = "failed"
 	Parked           Outcome = "parked"
 	HandedBack       Outcome = "handed-back"

@@ -101,6 +101,9 @@ type known struct {
 	prevClass   string        // of the failure before this attempt
 	from        string        // whose dead lease the claim has taken over
 	deadFor     time.Duration // how long that was dead
+	lastEnd     time.Time     // of the attempt before this one
+	state       []byte        // what earlier attempts saved, and its number
+	stateNo     int
 	record      *dedupe.Record
 	parked      bool // by this claim: whoever had it before is dead, or silent
 }
@@ -109,6 +112,8 @@ type known struct {
 // the goroutine that has the run; no beat looks at it.
 type later struct {
 	result  []byte
+	saved   *saved
+	due     time.Time   // when a job that was postponed goes on
 	timeout *time.Timer // of the job, where the manager does not keep its claim
 	dead    broker.Letter
 	fit     letter.Fit    // how far the letter has been shrunk
@@ -159,6 +164,29 @@ func (r *Run[J]) Result() []byte {
 	}
 	return r.later.result
 }
+
+// LastSaved is the name under which the job has saved last, as far as this run has looked; "" =
+// it has not. Who settles the run calls it.
+func (r *Run[J]) LastSaved() string {
+	if r.later == nil || r.later.saved == nil {
+		return ""
+	}
+	s := r.later.saved
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+// Due is when a job that was postponed goes on; zero = it was not.
+func (r *Run[J]) Due() time.Time {
+	if r.later == nil {
+		return time.Time{}
+	}
+	return r.later.due
+}
+
+// Anew begins another step of a run that is over, with its own tries.
+func (r *Run[J]) Anew() { r.tries = 0 }
 
 // outOfTime is the cause with which the batch's Deadline ends the handler's context. A handler that
 // began with less than half of the batch's time left is not to blame.

@@ -95,7 +95,7 @@ func (en *Engine[J]) askEnds(rs []*Run[J]) ([]dedupe.Settled, error) {
 			// A call of Do has no message and no letter: its caller brings it again.
 			t.Unparks = en.HoldsBack(r) || r.f.Terms.Letters == ToCaller
 			// The record must be there when the message comes again.
-			t.Retain = durations.Sum(t.Retain, min(v.Delay, en.LongestNack()))
+			t.Retain = durations.Sum(t.Retain, v.Delay)
 		}
 		if v.To == dedupe.Done {
 			t.Result = r.Result()
@@ -213,6 +213,8 @@ func releasedAs[J any](r *Run[J]) Outcome {
 		return r.Outcome
 	case r.Verdict.Kept:
 		return Kept
+	case r.Verdict.Uncounted && r.Verdict.Class == verdict.Postponed:
+		return Postponed
 	case r.Verdict.Uncounted:
 		return HandedBack
 	}

@@ -84,7 +84,7 @@ func (en *Engine[J]) timingUpTo(r *Run[J], at phase) Timing {
 	from := m.Published
 	t.Age = age(m, time.Now())
 	if m.Meta != nil {
-		from = latest(from, m.Meta.NotBefore)
+		from = latest(latest(from, m.Meta.NotBefore), m.Meta.Postponed)
 	}
 	if at >= running && r.Ran && !from.IsZero() {
 		t.QueueWait = max(0, r.f.epoch.Add(r.began).Sub(from))

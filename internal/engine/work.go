@@ -129,12 +129,28 @@ func (en *Engine[J]) handled(r *Run[J], h *verdict.Handled) {
 	case durations.IsBare(v.Delay):
 		en.askUnit(r, v.Delay)
 	}
+	if v.To == dedupe.Released && v.Class == verdict.Postponed {
+		v = en.postponed(r, v)
+	}
 	r.f.returned(r)
 	if v.To == 0 {
 		en.finish(r, Leave, 0, LeaseLost)
 		return
 	}
 	en.settleRun(r, v, ended)
+}
+
+// postponed notes when a job goes on. It fails where its queue cannot keep the message until then,
+// because the message would be gone, and nobody would know.
+func (en *Engine[J]) postponed(r *Run[J], v verdict.Verdict) verdict.Verdict {
+	due := time.Now().Add(v.Delay)
+	r.makes().due = due
+	if en.o.Outlasts != nil && r.Message != nil {
+		if no := en.o.Outlasts(r.Message, due); no != nil {
+			return verdict.Verdict{To: dedupe.Failed, Class: no.Class, Text: verdict.Text(no.Err)}
+		}
+	}
+	return v
 }
 
 // overdue handles a handler that returned an error just when we would have cancelled it: its

@@ -63,11 +63,17 @@ func (m *model) network(s *state) {
 	case p.kind == claimPacket:
 		m.claim(&n, claimCall{token: p.token, reopens: p.fence, payload: p.payload, policy: p.policy, word: p.word})
 	case p.kind == startPacket && !locked:
-		_ = m.renew(&n, p.token, true)
+		_ = m.renew(&n, p.token, true, 0)
+	case p.kind == savePacket && !locked:
+		_ = m.renew(&n, p.token, false, p.saved)
 	case p.kind == settlePacket && !locked:
-		m.settle(&n, settleCall{token: p.token, to: p.to, uncounted: p.uncounted, unstarted: p.unstarted, joined: p.joined})
-	case p.kind == letterPacket:
-		if !n.add(item{place: inDLQ, fence: p.fence, payload: p.payload, word: p.word}) {
+		m.settle(&n, settleCall{token: p.token, to: p.to, uncounted: p.uncounted, unstarted: p.unstarted, joined: p.joined, postponed: p.postponed})
+	case p.kind == letterPacket, p.kind == carryPacket:
+		to := inDLQ
+		if p.kind == carryPacket {
+			to = inQueue
+		}
+		if !n.add(item{place: to, fence: p.fence, payload: p.payload, word: p.word}) {
 			m.pruned++
 			return
 		}
@@ -130,7 +136,7 @@ func (m *model) operator(s *state) {
 	live := s.rec.status == dedupe.Claimed && !s.rec.dead
 	if m.c.Forgets && s.rec.status != 0 && s.rec.status != dedupe.Done && !live && s.tx.phase == noTx {
 		n := m.from(s)
-		n.rec, n.ghost.forgotten = record{}, true
+		n.rec, n.ghost.forgotten, n.ghost.stored, n.ghost.of = record{}, true, 0, 0
 		if !m.without(FenceOutlivesRecord) {
 			n.age()
 		}

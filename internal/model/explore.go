@@ -16,6 +16,11 @@ type Config struct {
 	// in it. External: it has an effect elsewhere. Both: first one, then the other, in either
 	// order.
 	Tx, External bool
+	// Steps: the handler has two steps, and saves each under its claim. It may give the job back
+	// between them.
+	Steps bool
+	// Carries: a message that waits for longer than its queue keeps it is sent anew.
+	Carries bool
 	// Policies are the workers'.
 	Policies [workers]dedupe.Policy
 	// MaxAttempts is how often a handler may start.

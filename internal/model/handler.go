@@ -5,6 +5,9 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
+// This file owns a handler's steps: its effects, its transaction, what it saves, and its end.
+// worker calls running. A step changes the copy that from gives it, so nothing is locked.
+
 // running makes the steps of worker i's handler. It knows nothing of leases: that its claim was
 // taken over does not keep it from acting.
 func (m *model) running(s *state, i int) {
@@ -14,6 +17,9 @@ func (m *model) running(s *state, i int) {
 		m.act(&n, i)
 		m.step(i, "handler: has its effect", n)
 	}
+	if m.c.Steps {
+		m.stepping(s, i)
+	}
 	if m.c.Tx {
 		m.transaction(s, i)
 	}
@@ -22,7 +28,7 @@ func (m *model) running(s *state, i int) {
 	}
 	if !m.c.Calm && s.rec.dead && s.rec.token == ownToken(i) && s.tx.phase == noTx {
 		n := m.from(s)
-		if m.renew(&n, ownToken(i), false) == nil {
+		if m.renew(&n, ownToken(i), false, 0) == nil {
 			m.step(i, "renews its lease", n)
 		}
 	}
@@ -87,8 +93,8 @@ func (m *model) transaction(s *state, i int) {
 func (m *model) ends(s *state, i int) {
 	w := &s.w[i]
 	park := m.parks(i)
-	mayFail := !w.acted || !park && !m.c.Calm
-	if (!m.c.External || w.acted) && (!m.c.Tx || w.joined) {
+	mayFail := !w.acted && w.did == 0 || !park && !m.c.Calm
+	if (!m.c.External || w.acted) && (!m.c.Tx || w.joined) && (!m.c.Steps || w.saved == allSteps) {
 		m.end(s, i, "handler: returns nil", verdict.Ending{Returned: verdict.Nil})
 		if m.c.Drains && m.without(SettleOutlivesHandler) {
 			n := m.from(s)
@@ -98,6 +104,9 @@ func (m *model) ends(s *state, i int) {
 	}
 	if m.c.Drains && (mayFail || park) {
 		m.end(s, i, "handler: is cut off by a drain", verdict.Ending{Returned: verdict.Error, Cut: verdict.ByDrain})
+	}
+	if m.c.Steps && w.saved < allSteps && (mayFail || w.did == 0) {
+		m.end(s, i, "handler: gives the job back for a time", verdict.Ending{Returned: verdict.Postpone})
 	}
 	if m.c.HandlersSucceed {
 		return
@@ -120,4 +129,38 @@ func (m *model) end(s *state, i int, text string, e verdict.Ending) {
 	e.LastTry = w.attempt >= m.c.MaxAttempts
 	m.verdict(w, verdict.Judge(e))
 	m.step(i, text, n)
+}
+
+// allSteps are those of a handler with steps.
+const allSteps = 2
+
+// stepping makes the steps of a handler that saves what it has done, before it goes on.
+func (m *model) stepping(s *state, i int) {
+	w := &s.w[i]
+	if next := w.saved + w.did + 1; next <= allSteps && (w.did == 0 || m.without(SaveBeforeNext)) {
+		n := m.from(s)
+		n.w[i].did++
+		n.ghost.acted = true
+		if next <= w.seen {
+			m.breaks(StoredStepOnce)
+		}
+		if n.w[i].did > 1 {
+			m.breaks(OneStepRepeats)
+		}
+		m.step(i, "handler: runs a step", n)
+	}
+	if w.did == 0 || s.tx.phase != noTx {
+		return
+	}
+	saved := w.saved + w.did
+	n := m.from(s)
+	if m.renew(&n, ownToken(i), false, saved) != nil {
+		n.leave(i)
+		m.step(i, "saves a step: the lease is lost", n)
+	} else {
+		m.fault(i, "saves a step, and the answer is lost", n)
+		n.w[i].saved, n.w[i].did = saved, 0
+		m.step(i, "saves a step", n)
+	}
+	m.delay(s, i, packet{kind: savePacket, saved: saved})
 }

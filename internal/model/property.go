@@ -25,6 +25,10 @@ const (
 	ReleasedComes
 	AttemptsCount
 	PoisonRests
+	SavedStays
+	StoredStepOnce
+	OneStepRepeats
+	StepsOfPayload
 	DoneReachable
 
 	propertyCount
@@ -36,7 +40,7 @@ var propertyNames = [propertyCount]string{
 	FinishedStays:       "I3: done never changes; failed and parked only by their own letter, or the parked claim's own word",
 	StaleChangesNothing: "I4: a stale token changes nothing",
 	TxIsDone:            "I5: a transaction commits exactly when its completion commits",
-	AckHasReason:        "I6: ack only after done was observed or the letter is stored",
+	AckHasReason:        "I6: ack only after done was observed, or the letter or the job's next message is stored",
 	NotBlockedByOneself: "I8: a lost reply never blocks its own live caller: the repeated call is answered",
 	EveryCallAnswered:   "every claim finds a row that answers it",
 	OneTxEffect:         "no transactional effect twice",
@@ -49,6 +53,10 @@ var propertyNames = [propertyCount]string{
 	ReleasedComes:       "what is released, and was never done, comes: there is a message of it, or a letter of something else",
 	AttemptsCount:       "an attempt counts where its handler was started, or nobody knows whether it was",
 	PoisonRests:         "what may have killed its worker at its last attempt is not started at once",
+	SavedStays:          "a step that is stored stays, until the job is done or its record is gone",
+	StoredStepOnce:      "a step that is stored is not run by a claim that is won later",
+	OneStepRepeats:      "of the steps that a run has run, all but one are stored",
+	StepsOfPayload:      "what was saved for a payload goes to no other, unless an operator decides so",
 	DoneReachable:       "done is reachable without a further fault",
 }
 
@@ -92,6 +100,9 @@ func (m *model) check(s *state) (broken propertySet) {
 	}
 	if s.rec.status == dedupe.Released && s.ghost.done>>s.rec.payload&1 == 0 && !s.comes() {
 		broken |= watching(ReleasedComes)
+	}
+	if kept := s.rec.status != 0 && s.rec.status != dedupe.Done && !s.rec.expired; kept && s.rec.saved < s.ghost.stored {
+		broken |= watching(SavedStays)
 	}
 	if m.c.HandlersSucceed && s.rec.status == dedupe.Failed {
 		broken |= watching(NobodysFailure)

@@ -47,6 +47,14 @@ const (
 	DeadClaimsCount
 	KeptStarts
 	KeptRests
+	SaveBeforeNext
+	SaveByToken
+	LateSaveLeftOut
+	SavedStepsGoOn
+	PostponedUncounted
+	PostponedTouches
+	CarryBeforeAck
+	CarryUntilKnown
 
 	ReplaySendsFirst
 
@@ -103,6 +111,14 @@ var ruleNames = [ruleCount]string{
 	DeadClaimsCount:      "a claim that died counts: nobody knows what it did (else: it is given back)",
 	KeptStarts:           "a kept job starts beyond its last attempt, too (else: never again)",
 	KeptRests:            "... but not at once after one that died (else: at once)",
+	SaveBeforeNext:       "a step is stored before the next begins (else: with the next)",
+	SaveByToken:          "a save needs the record's token (else: the key is enough)",
+	LateSaveLeftOut:      "a save does not take the place of a later one (else: it does)",
+	SavedStepsGoOn:       "what is saved goes to the next claim (else: it ends with its own)",
+	PostponedUncounted:   "a postponed run gives its attempt back (else: it counts)",
+	PostponedTouches:     "... and is recorded as one that has run (else: as none)",
+	CarryBeforeAck:       "a message that is carried is stored anew before the ack (else: after it)",
+	CarryUntilKnown:      "... and is sent until it is known to be stored (else: once)",
 	LateReleaseNoted:     "a late release leaves a parked record parked (else: released)",
 	UnprovenReleases:     "... and leaves the key to others (else: the key has failed)",
 

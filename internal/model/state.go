@@ -43,6 +43,9 @@ type record struct {
 	expired bool // the retention has ended
 	fresh   bool // the claim made the record; kept where retention ends only
 	reborn  bool // made after an earlier record of the key expired
+
+	saved uint8 // steps; it is the number of the state, too
+	class bool  // the last attempt has left one
 }
 
 // txPhase is how far a transaction that completes the job has come. While there is one, it locks
@@ -73,6 +76,7 @@ const (
 	settling     // writes the end
 	lettering    // puts the dead letter
 	acking
+	carrying // sends its message anew
 )
 
 type worker struct {
@@ -86,16 +90,20 @@ type worker struct {
 	word    bool          // of its message, while claiming, or its letter: see item
 	refused bool          // while settling: its message was too old to be believed, and gets a letter
 
-	uncounted bool // while settling
-	unstarted bool // while settling: the handler was not started
-	joined    bool // a transaction may have completed the job
-	acted     bool // the external effect has happened in this run
-	owes      bool // steps that a left-out rule has put into the wrong order are still to come
+	uncounted bool  // while settling
+	unstarted bool  // while settling: the handler was not started
+	joined    bool  // a transaction may have completed the job
+	acted     bool  // the external effect has happened in this run
+	postponed bool  // while settling
+	saved     uint8 // the steps that the worker knows to be saved
+	did       uint8 // the steps that it has run since
+	owes      bool  // steps that a left-out rule has put into the wrong order are still to come
 
 	// What the checks need to know of a run: that the job was reopened since, and how many effects
 	// there had been by then.
 	overtaken bool
 	effects   uint8
+	seen      uint8 // how many steps were stored when its claim was won
 }
 
 // place is where a message is.
@@ -127,7 +135,9 @@ const (
 	claimPacket
 	startPacket
 	settlePacket
+	savePacket
 	letterPacket
+	carryPacket
 )
 
 // packet is a request that its sender believes lost, and that will arrive after all.
@@ -141,6 +151,8 @@ type packet struct {
 	uncounted bool
 	unstarted bool
 	joined    bool
+	postponed bool
+	saved     uint8
 	word      bool
 }
 
@@ -151,6 +163,8 @@ type ghost struct {
 	acted     bool  // an effect has happened
 	done      uint8 // the payloads that have been done, as bits
 	forgotten bool  // an operator has removed the record, and no claim has come since
+	stored    uint8 // the steps that were stored in the record
+	of        uint8 // the payload whose steps these are
 }
 
 // state is the world at one instant. It is comparable, and every field is a byte.
@@ -354,13 +368,14 @@ func (i *item) code() uint16 {
 }
 
 // code is different for different workers, but for what only the checks know.
-func (w *worker) code() uint32 {
-	return pack[uint32](uint8(w.pc), 3, uint8(w.reopens), 2, uint8(w.fence), 2, w.payload, 1, w.attempt, 3, uint8(w.to), 3,
-		bit(w.old), 1, bit(w.uncounted), 1, bit(w.joined), 1, bit(w.acted), 1, bit(w.owes), 1, bit(w.overtaken), 1, w.effects, 2, bit(w.word), 1, bit(w.refused), 1, bit(w.unstarted), 1)
+func (w *worker) code() uint64 {
+	return pack[uint64](uint8(w.pc), 3, uint8(w.reopens), 2, uint8(w.fence), 2, w.payload, 1, w.attempt, 3, uint8(w.to), 3,
+		bit(w.old), 1, bit(w.uncounted), 1, bit(w.joined), 1, bit(w.acted), 1, bit(w.owes), 1, bit(w.overtaken), 1, w.effects, 2, bit(w.word), 1, bit(w.refused), 1, bit(w.unstarted), 1,
+		bit(w.postponed), 1, w.saved, 2, w.did, 2, w.seen, 2)
 }
 
 // pack puts numbers side by side, each followed by its width in bits.
-func pack[T uint16 | uint32](parts ...uint8) (n T) {
+func pack[T uint16 | uint64](parts ...uint8) (n T) {
 	for i := 0; i < len(parts); i += 2 {
 		n = n<<parts[i+1] | T(parts[i])
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/machine"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // This file owns the record: package machine decides what a call does to it, as in a real store,
@@ -50,6 +51,12 @@ func (r *record) real(payloads bool) dedupe.Record {
 	if r.fresh {
 		d.Created = d.ClaimedAt
 	}
+	if r.saved > 0 {
+		d.State, d.StateNo = []byte{r.saved}, int(r.saved)
+	}
+	if r.class {
+		d.ErrClass = verdict.Postponed
+	}
 	if payloads {
 		d.Fingerprint = []byte{r.payload}
 	}
@@ -63,8 +70,12 @@ func (r *record) take(d *dedupe.Record, m *model) {
 	r.dead = d.Status == dedupe.Claimed && !now.Before(d.LeaseUntil)
 	r.expired = d.Expired(now)
 	r.fresh = m.c.Retention && d.Created.Equal(d.ClaimedAt)
-	if m.c.Payloads {
+	if m.c.Payloads && d.Fingerprint != nil {
 		r.payload = d.Fingerprint[0]
+	}
+	r.saved, r.class = 0, m.c.Steps && m.c.Payloads && d.ErrClass == verdict.Postponed
+	if len(d.State) > 0 {
+		r.saved = d.State[0]
 	}
 	if d.Status == dedupe.Done {
 		r.attempt = 0
@@ -126,6 +137,9 @@ func (m *model) claim(s *state, q claimCall) dedupe.Claim {
 	if died && rec.Attempt != int(before.attempt)+1 {
 		m.breaks(AttemptsCount)
 	}
+	if anew && before.status != 0 && m.without(SavedStepsGoOn) {
+		rec.State, rec.StateNo = nil, 0
+	}
 	s.rec.take(&rec, m)
 	if anew {
 		m.wonAnew(s, &before, q, next)
@@ -148,6 +162,16 @@ func (m *model) wonAnew(s *state, before *record, q claimCall, next fence) {
 	}
 	if next <= s.highestFence() {
 		m.breaks(FenceRises)
+	}
+	if before.status == 0 || before.expired {
+		s.ghost.stored, s.ghost.of = 0, 0
+	}
+	reopens := before.status == dedupe.Failed || before.status == dedupe.Parked
+	if s.rec.saved > 0 && s.ghost.of != q.payload && !reopens {
+		m.breaks(StepsOfPayload)
+	}
+	if s.rec.saved > 0 {
+		s.ghost.of = q.payload
 	}
 	s.rec.token = q.token
 	s.rec.reborn = m.c.Retention && (before.reborn || before.expired)
@@ -228,6 +252,7 @@ type settleCall struct {
 	to                dedupe.Status
 	uncounted, joined bool
 	unstarted         bool
+	postponed         bool
 }
 
 // settle applies a settlement. It is not called while a transaction locks the record.
@@ -239,6 +264,12 @@ func (m *model) settle(s *state, q settleCall) dedupe.Settled {
 		Key: key, Token: q.token.real(), To: q.to,
 		Uncounted: q.uncounted && !m.without(DrainUncounted) && !(q.unstarted && m.without(UnstartedUncounted)),
 		Joined:    q.joined && !m.without(JoinedNeverDone),
+	}
+	if q.postponed {
+		t.Uncounted = t.Uncounted && !m.without(PostponedUncounted)
+		if !m.without(PostponedTouches) {
+			t.ErrClass = verdict.Postponed
+		}
 	}
 	if m.without(SettleByToken) && rec.Status != 0 {
 		t.Token = rec.Token
@@ -274,14 +305,24 @@ func (m *model) finished(s *state) {
 	}
 }
 
-// renew applies a renewal. It is not called while a transaction locks the record.
-func (m *model) renew(s *state, t token, started bool) error {
+// renew applies a renewal, which saves so many steps; 0 = none. It is not called while a
+// transaction locks the record.
+func (m *model) renew(s *state, t token, started bool, saved uint8) error {
 	before := s.rec
 	if before.dead && m.without(DeadLeaseRenewed) {
 		return dedupe.ErrLeaseLost
 	}
 	rec := before.real(m.c.Payloads)
 	n := dedupe.Renewal{Key: key, Token: t.real(), TTL: ttl, Started: started}
+	if saved > 0 {
+		n.State, n.StateNo = []byte{saved}, int(saved)
+		if m.without(LateSaveLeftOut) {
+			rec.StateNo = 0
+		}
+		if m.without(SaveByToken) && rec.Status == dedupe.Claimed {
+			n.Token = rec.Token
+		}
+	}
 	m.noteRenew(&before, t)
 	if err := machine.ApplyRenew(&rec, &n, now); err != nil {
 		return err
@@ -290,6 +331,9 @@ func (m *model) renew(s *state, t token, started bool) error {
 		m.breaks(StaleChangesNothing)
 	}
 	s.rec.take(&rec, m)
+	if s.rec.saved > s.ghost.stored {
+		s.ghost.stored, s.ghost.of = s.rec.saved, s.rec.payload
+	}
 	return nil
 }
 

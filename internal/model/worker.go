@@ -29,6 +29,8 @@ func (m *model) worker(s *state, i int) {
 		m.lettering(s, i)
 	case acking:
 		m.acking(s, i)
+	case carrying:
+		m.carrying(s, i)
 	}
 	if !m.c.Calm {
 		n := m.from(s)
@@ -53,6 +55,11 @@ func (m *model) claiming(s *state, i int) {
 	w := &s.w[i]
 	q := claimCall{token: ownToken(i), reopens: w.reopens, payload: w.payload, policy: m.c.Policies[i], word: w.word}
 
+	if m.c.Carries && s.rec.token != ownToken(i) && s.late.token != ownToken(i) {
+		n := m.from(s)
+		m.carry(&n, i)
+		m.step(i, "finds its message too early for its queue", n)
+	}
 	n := m.from(s)
 	c := m.claim(&n, q)
 	w = &n.w[i]
@@ -120,7 +127,7 @@ func (m *model) claiming(s *state, i int) {
 func (m *model) won(s *state, i int, c *dedupe.Claim) {
 	w := &s.w[i]
 	unproven := w.old && (s.rec.fresh || s.rec.reborn && !m.without(UnprovenSticks)) && !m.without(UnprovenFails)
-	*w = worker{pc: running, fence: curFence, payload: w.payload, attempt: s.rec.attempt}
+	*w = worker{pc: running, fence: curFence, payload: w.payload, attempt: s.rec.attempt, saved: s.rec.saved, seen: s.ghost.stored}
 	switch {
 	case unproven && !m.without(UnprovenReleases):
 		m.unstarted(w)
@@ -160,7 +167,7 @@ func (m *model) starting(s *state, i int) {
 		return
 	}
 	n := m.from(s)
-	if err := m.renew(&n, ownToken(i), true); err != nil {
+	if err := m.renew(&n, ownToken(i), true, 0); err != nil {
 		n.leave(i)
 		m.step(i, "records the start: the lease is lost", n)
 	} else {
@@ -181,7 +188,7 @@ func (m *model) verdict(w *worker, v verdict.Verdict) {
 	if v.To == dedupe.Failed && m.c.HoldsBack {
 		v.To = dedupe.Released
 	}
-	*w = worker{pc: settling, fence: w.fence, payload: w.payload, joined: w.joined, to: v.To, uncounted: v.Uncounted}
+	*w = worker{pc: settling, fence: w.fence, payload: w.payload, joined: w.joined, to: v.To, uncounted: v.Uncounted, postponed: v.Class == verdict.Postponed}
 	if v.To == dedupe.Failed && m.without(SettleBeforeLetter) {
 		w.pc, w.owes = lettering, true
 	}
@@ -206,7 +213,7 @@ func (m *model) settling(s *state, i int) {
 	if s.tx.phase != noTx {
 		return // the settlement waits for the transaction
 	}
-	q := settleCall{token: ownToken(i), to: w.to, uncounted: w.uncounted, unstarted: w.unstarted, joined: w.joined}
+	q := settleCall{token: ownToken(i), to: w.to, uncounted: w.uncounted, unstarted: w.unstarted, joined: w.joined, postponed: w.postponed}
 	n := m.from(s)
 	a := m.settle(&n, q)
 	m.fault(i, "settles, and the answer is lost", n)
@@ -221,7 +228,7 @@ func (m *model) settling(s *state, i int) {
 		m.settled(&n, i, a.Status)
 		m.step(i, "settles, and is told "+a.Status.String(), n)
 	}
-	m.delay(s, i, packet{kind: settlePacket, to: w.to, uncounted: w.uncounted, unstarted: w.unstarted, joined: w.joined})
+	m.delay(s, i, packet{kind: settlePacket, to: w.to, uncounted: w.uncounted, unstarted: w.unstarted, joined: w.joined, postponed: w.postponed})
 }
 
 // settled acts on the status that is stored under the worker's token. That status decides, and not
@@ -249,6 +256,11 @@ func (m *model) settled(s *state, i int, status dedupe.Status) {
 			s.dropToken(i)
 			m.letter(s, i, noFence)
 			s.w[i].word = true
+			return
+		}
+		if w.postponed && m.c.Carries {
+			s.dropToken(i)
+			m.carry(s, i)
 			return
 		}
 		s.leave(i)
@@ -303,6 +315,47 @@ func (m *model) lettering(s *state, i int) {
 	m.delay(s, i, packet{kind: letterPacket, fence: it.fence, payload: w.payload, word: w.word})
 }
 
+// carry makes the worker send its message anew next.
+func (m *model) carry(s *state, i int) {
+	it := s.held(i)
+	if it == nil {
+		s.leave(i)
+		return
+	}
+	s.w[i] = worker{pc: carrying, reopens: it.fence, payload: it.payload, old: it.old, word: it.word}
+}
+
+func (m *model) carrying(s *state, i int) {
+	w := &s.w[i]
+	if m.without(CarryUntilKnown) {
+		n := m.from(s)
+		m.ack(&n, i, true)
+		m.fault(i, "sends a copy, which is lost, and goes on", n)
+	}
+	if m.without(CarryBeforeAck) && !w.owes {
+		n := m.from(s)
+		if it := n.held(i); it != nil {
+			*it = item{}
+		}
+		n.w[i].owes = true
+		m.step(i, "acks, and will send a copy", n)
+		return
+	}
+	n := m.from(s)
+	if n.add(item{place: inQueue, fence: w.reopens, payload: w.payload, old: w.old, word: w.word}) {
+		m.fault(i, "sends a copy, and the answer is lost", n)
+		if w.owes {
+			n.leave(i)
+		} else {
+			m.ack(&n, i, true)
+		}
+		m.step(i, "sends a copy", n)
+	} else {
+		m.pruned++
+	}
+	m.delay(s, i, packet{kind: carryPacket, fence: w.reopens, payload: w.payload, word: w.word})
+}
+
 // ack makes the worker ack next. known says that done was seen, or that the letter is stored.
 func (m *model) ack(s *state, i int, known bool) {
 	s.dropToken(i)
@@ -333,7 +386,7 @@ func (m *model) delay(s *state, i int, p packet) {
 	}
 	n := m.from(s)
 	n.late = p
-	if p.kind != letterPacket {
+	if p.kind != letterPacket && p.kind != carryPacket {
 		n.late.token = ownToken(i)
 	}
 	m.fault(i, "sends a request that will be late, and repeats it", n)

@@ -38,6 +38,17 @@ var worlds = []struct {
 	{"kept, rerun", Config{External: true, Policies: reruns, HoldsBack: true, Redrive: true, Drains: true}},
 	{"kept, park", Config{External: true, Policies: parks, HoldsBack: true, Redrive: true, Drains: true}},
 	{"kept, late packets", Config{External: true, Policies: parks, HoldsBack: true, LatePackets: true, Once: true, MaxAttempts: 1, Items: 2}},
+	{"steps", Config{Steps: true, Policies: reruns, Drains: true, Redrive: true, MaxAttempts: 1, Items: 2}},
+	{"steps, park", Config{Steps: true, Policies: parks, Drains: true, MaxAttempts: 1, Items: 2}},
+	{"steps, kept", Config{Steps: true, Policies: reruns, HoldsBack: true, Drains: true}},
+	{"steps, forget", Config{Steps: true, Policies: reruns, Forgets: true, MaxAttempts: 1, Items: 2}},
+	{"steps, late packets", Config{Steps: true, Policies: reruns, LatePackets: true, Once: true, MaxAttempts: 1, Items: 1}},
+	{"steps, payloads", Config{Steps: true, Policies: reruns, Payloads: true, MaxAttempts: 1, Items: 2}},
+	{"calm steps, nobody fails", Config{Steps: true, Policies: reruns, Calm: true, Drains: true, HandlersSucceed: true, MaxAttempts: 1}},
+	{"carried, transactions", Config{Tx: true, Policies: reruns, Carries: true, Redrive: true, MaxAttempts: 1, Items: 2}},
+	{"carried, park", Config{External: true, Policies: parks, Carries: true, Drains: true, MaxAttempts: 1, Items: 2}},
+	{"carried, late packets", Config{Tx: true, Policies: reruns, Carries: true, LatePackets: true, Once: true, MaxAttempts: 1, Items: 1}},
+	{"carried steps", Config{Steps: true, Policies: reruns, Carries: true, MaxAttempts: 1, Items: 2}},
 	{"payloads", Config{Tx: true, Policies: reruns, Payloads: true, MaxAttempts: 1, Items: 2}},
 }
 

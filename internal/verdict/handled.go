@@ -43,6 +43,10 @@ func of(h Handled) Verdict {
 			h.Cause = nil
 		}
 	}
+	if v.Class == Postponed { // nothing has failed
+		v.Delay = after
+		return v
+	}
 	if v.Class == "" {
 		v.Class = ClassOf(h.Err)
 	}
@@ -66,6 +70,7 @@ func (h *Handled) ending() (e Ending, after time.Duration) {
 	var unknown *UnknownError
 	var permanent *PermanentError
 	var retry *RetryError
+	var postpone *PostponeError
 	e.Returned = Error
 	switch e.Unknown = errors.As(h.Err, &unknown); {
 	case h.Panicked:
@@ -74,6 +79,8 @@ func (h *Handled) ending() (e Ending, after time.Duration) {
 		e.Returned = NotBegun
 	case errors.As(h.Err, &permanent):
 		e.Returned = Permanent
+	case errors.As(h.Err, &postpone):
+		e.Returned, after = Postpone, postpone.After
 	case errors.As(h.Err, &retry):
 		e.Asks, after = true, retry.After
 	}

@@ -35,6 +35,7 @@ const (
 	Permanent
 	Panic    // or it ended its goroutine
 	NotBegun // an adapter's word that the work itself was not begun
+	Postpone // the handler gives the job back for a time
 )
 
 // Cut is why we had cancelled the handler's context when it ended.
@@ -85,6 +86,9 @@ func Judge(e Ending) Verdict {
 	switch {
 	case e.Returned == Permanent:
 		v.To = dedupe.Failed
+	case e.Returned == Postpone:
+		// It is no attempt. The class says that the handler ran: what it saved is this payload's.
+		v.Uncounted, v.Class = true, Postponed
 	case e.Cut == ByDrain:
 		v.Uncounted = true
 	case e.LastTry:

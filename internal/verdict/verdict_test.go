@@ -51,6 +51,16 @@ func TestJudge(t *testing.T) {
 		{"retry after, last try", Ending{Returned: Error, Asks: true, LastTry: true}, failed("")},
 		{"retry after, drained", Ending{Returned: Error, Asks: true, Cut: ByDrain}, handedBack("")},
 
+		{"postponed", Ending{Returned: Postpone}, handedBack(Postponed)},
+		{"postponed, last try", Ending{Returned: Postpone, LastTry: true}, handedBack(Postponed)},
+		{"postponed, drained", Ending{Returned: Postpone, Cut: ByDrain}, handedBack(Postponed)},
+		{"postponed, timed out", Ending{Returned: Postpone, Cut: ByTimeout}, handedBack(Postponed)},
+		{"postponed, joined", Ending{Returned: Postpone, Joined: true}, handedBack(Postponed)},
+		{"postponed, park", Ending{Returned: Postpone, Parks: true}, handedBack(Postponed)},
+		{"postponed, park, timed out", Ending{Returned: Postpone, Parks: true, Cut: ByTimeout}, parked(Interrupted)},
+		{"postponed, park, unknown", Ending{Returned: Postpone, Parks: true, Unknown: true}, parked(Interrupted)},
+		{"postponed, taken", Ending{Returned: Postpone, Cut: ByTaker}, Verdict{}},
+
 		{"permanent", Ending{Returned: Permanent}, failed("")},
 		{"permanent, park", Ending{Returned: Permanent, Parks: true}, failed("")},
 		{"permanent, drained", Ending{Returned: Permanent, Cut: ByDrain}, failed("")},

@@ -29,6 +29,7 @@ const (
 	Unconfirmed  = "lease"
 	Interrupted  = "interrupted"
 	NotCommitted = "tx-not-committed"
+	Postponed    = "postponed"
 )
 
 // The causes with which a handler's context ends. The last three are a lost lease. Only ErrTaken
@@ -65,6 +66,18 @@ func (e *RetryError) Error() string { return e.Err.Error() }
 
 // Unwrap is the error that is marked.
 func (e *RetryError) Unwrap() error { return e.Err }
+
+// PostponeError marks an error: the job goes on after After, and this run is no attempt.
+type PostponeError struct {
+	Err   error
+	After time.Duration
+}
+
+// Error is the text of the error that is marked.
+func (e *PostponeError) Error() string { return e.Err.Error() }
+
+// Unwrap is the error that is marked.
+func (e *PostponeError) Unwrap() error { return e.Err }
 
 // UnknownError marks an error: the effect may have happened.
 type UnknownError struct{ Err error }

@@ -1,0 +1,226 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/steps"
+	"github.com/onceq/onceq/internal/verdict"
+)
+
+// This file owns what a handler saves under its claim. The handler's goroutine waits in Save. The
+// carrier of saves (batch.Queue) calls saveBatch, which stores those of many handlers in one call,
+// as renewals, and repeats each until its answer is known. saved.mu makes the saves of one run
+// follow each other, where the handler has goroutines of its own. It guards saved, and is held
+// while the handler waits for the store.
+
+// saved makes room for what is saved. The handler may have goroutines of its own.
+func (r *Run[J]) saved() *saved {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.makes()
+	if m.saved == nil {
+		m.saved = new(saved)
+	}
+	return m.saved
+}
+
+// saves is what the run's job has saved so far, with its lock held. Its error says that it cannot
+// be read.
+func (r *Run[J]) saves() (*saved, error) {
+	s := r.saved()
+	s.mu.Lock()
+	if s.form != nil {
+		return s, nil
+	}
+	var state []byte
+	if k := r.known; k != nil {
+		state, s.no = k.state, k.stateNo
+	}
+	f, err := steps.Decode(state)
+	if err != nil {
+		s.mu.Unlock()
+		return nil, err
+	}
+	s.form, s.last = f, f.Last()
+	return s, nil
+}
+
+// A Found is what Step answers.
+type Found struct {
+	steps.Step
+	OK    bool // there is such a step
+	Any   bool // the job has saved anything at all
+	Given bool // this run has had a value under the name already
+}
+
+// Step is what the job has saved under the name. A form of which nobody knows whether it is stored
+// is stored first, until ctx ends. The handler's goroutines call it.
+func (r *Run[J]) Step(ctx context.Context, name string) (f Found, err error) {
+	have, err := r.saves()
+	if err != nil {
+		return Found{}, err
+	}
+	defer have.mu.Unlock()
+	if have.unsure {
+		if err := r.keepForm(ctx, have, have.form); err != nil {
+			return Found{}, err
+		}
+	}
+	f.Step, f.OK, err = have.form.Get(name)
+	f.Any, f.Given = have.form.Len() > 0, have.given[name]
+	return f, err
+}
+
+// Give notes that this run has had a value under the name.
+func (r *Run[J]) Give(name string) {
+	s := r.saved()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.given == nil {
+		s.given = map[string]bool{}
+	}
+	s.given[name] = true
+}
+
+// Last is the class of the attempt before this one, and when it ended.
+func (r *Run[J]) Last() (class string, at time.Time) {
+	if r.known == nil {
+		return "", time.Time{}
+	}
+	return r.known.prevClass, r.known.lastEnd
+}
+
+// IsLastTry reports whether an error now is the job's end.
+func (r *Run[J]) IsLastTry() bool {
+	return r.Opts.Most > 0 && r.Attempt >= r.Opts.Most && !r.f.en.HoldsBack(r)
+}
+
+// Drains reports whether the run's flow has stopped.
+func (r *Run[J]) Drains() bool { return r.f.isStopped() }
+
+// Save stores a step under the run's claim, and returns when it is stored. It repeats the call
+// until its answer is known, or ctx or the handler's context has ended. Then the step may be stored
+// or not. The error is [verdict.ErrTaken] where the claim is another's, and wraps
+// [dedupe.ErrResultSize] where the store does not take as much.
+func (r *Run[J]) Save(ctx context.Context, name string, step steps.Step) error {
+	have, err := r.saves()
+	if err != nil {
+		return err
+	}
+	defer have.mu.Unlock()
+	step.N, step.At = have.no+1, time.Now().UTC().Truncate(time.Millisecond)
+	form, err := have.form.With(name, step)
+	if err != nil {
+		return err
+	}
+	err = r.keepForm(ctx, have, form)
+	if errors.Is(err, dedupe.ErrResultSize) || errors.Is(err, dedupe.ErrBadRequest) {
+		return err // it is certain that nothing was stored
+	}
+	have.form, have.last = form, name
+	return err
+}
+
+// keepForm stores a form as the next of the job. have is locked.
+func (r *Run[J]) keepForm(ctx context.Context, have *saved, form *steps.Form) error {
+	state, err := form.Encode()
+	if err != nil {
+		return err
+	}
+	have.no++
+	ask := &asked{state: state, no: have.no, done: make(chan error, 1)}
+	have.asks.Store(ask)
+	defer have.asks.Store(nil)
+	r.f.en.saves.Add(r)
+	select {
+	case err = <-ask.done:
+		have.unsure = false
+		return err
+	case <-r.ctx.Done():
+		err = r.ctx.EndedBy()
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	have.unsure = true
+	return err
+}
+
+// saveBatch stores the states of a batch in one call, each run's once. What nobody waits for any
+// more is left out.
+func (en *Engine[J]) saveBatch(batch []*Run[J]) {
+	rs := make([]*Run[J], 0, len(batch))
+	asks := make([]*asked, 0, len(batch))
+	for _, r := range batch {
+		ask := r.later.saved.asks.Load()
+		if ask != nil && !r.isOver() && !slices.Contains(asks, ask) {
+			rs, asks = append(rs, r), append(asks, ask)
+		}
+	}
+	if len(rs) == 0 {
+		return
+	}
+	errs, err := en.askSaves(rs, asks)
+	switch {
+	case err == nil:
+	case dividable(rs, err, func(*Run[J]) int { return asks[0].tries }):
+		errs, _ = apart(rs, err, func(i int) error {
+			one, err := en.askSaves(rs[i:i+1], asks[i:i+1])
+			if err == nil {
+				err = one[0]
+			}
+			return err
+		})
+	default:
+		errs = slices.Repeat([]error{err}, len(rs))
+	}
+	for i, r := range rs {
+		en.saveAnswered(r, asks[i], errs[i])
+	}
+}
+
+// askSaves makes one call of Renew.
+func (en *Engine[J]) askSaves(rs []*Run[J], asks []*asked) ([]error, error) {
+	batch := make([]dedupe.Renewal, len(rs))
+	for i, r := range rs {
+		batch[i] = dedupe.Renewal{Key: r.Key, Token: r.Token, TTL: en.leaseFor(r), State: asks[i].state, StateNo: asks[i].no}
+	}
+	ctx := CallContext(context.Background(), en.o.CallTimeout)
+	defer ctx.Close()
+	answers, err := en.askRenewal(ctx, batch)
+	if err != nil {
+		return nil, err
+	}
+	errs := make([]error, len(rs))
+	for i := range answers {
+		errs[i] = answers[i].Err
+	}
+	return errs, nil
+}
+
+// saveAnswered tells who waits, or sends the state again.
+func (en *Engine[J]) saveAnswered(r *Run[J], ask *asked, err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, dedupe.ErrLeaseLost):
+		err = verdict.ErrTaken
+		r.stopHandler(err)
+	case errors.Is(err, dedupe.ErrResultSize), errors.Is(err, dedupe.ErrBadRequest):
+	default:
+		ask.tries++
+		time.AfterFunc(retry.Pause(ask.tries), func() {
+			if r.later.saved.asks.Load() == ask {
+				en.saves.Add(r)
+			}
+		})
+		return
+	}
+	select {
+	case ask.done <- err:
+	default: // an earlier call has answered, where the run stood in the queue twice
+	}
+}

@@ -1,0 +1,31 @@
+package engine
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/onceq/onceq/internal/steps"
+)
+
+// saved is what a run's job has saved.
+type saved struct {
+	mu   sync.Mutex
+	form *steps.Form
+	no   int    // of the last save, stored or not
+	last string // the step that was saved last
+	// unsure says that nobody knows whether the form is stored.
+	unsure bool
+	// given has the names under which this run has had a value.
+	given map[string]bool
+
+	// asks is what is on its way to the store; nil = nobody waits. The carrier reads it without mu.
+	asks atomic.Pointer[asked]
+}
+
+// asked is a state on its way to the store.
+type asked struct {
+	state []byte
+	no    int
+	tries int        // the carrier's
+	done  chan error // takes one answer
+}
