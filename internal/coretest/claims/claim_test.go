@@ -24,7 +24,7 @@ func TestDoneIsAckedWithItsResult(t *testing.T) {
 		r.NoLetters()
 		r.WantOutcomes("a", "already-done")
 		if got := r.Seen.Of("a")[0]; string(got.Result) != "42" || got.Process != 0 {
-			t.Errorf("the timing record is %+v", got)
+			t.Errorf("the job report is %+v", got)
 		}
 	})
 }
@@ -261,7 +261,7 @@ func TestRefused(t *testing.T) {
 					t.Errorf("%d records", n)
 				}
 				if got := r.Seen.Ends; len(got) != 1 || string(got[0].Outcome) != c.class || got[0].Fence != 0 {
-					t.Errorf("the timing records are %+v", got)
+					t.Errorf("the job reports are %+v", got)
 				}
 			}, options...)
 		})
