@@ -323,7 +323,7 @@ const (
 	OutcomeBadMeta Outcome = ClassBadMeta
 	// OutcomeBadFingerprint: ProcessorConfig.Fingerprint has panicked. A dead letter of class
 	// "error" is stored. Replay it once the function is mended.
-	OutcomeBadFingerprint Outcome = ClassError
+	OutcomeBadFingerprint Outcome = "bad-fingerprint"
 	// OutcomeClaimRefused: the store refuses this claim and answers others. The message comes again
 	// after five minutes; after a day it becomes a dead letter.
 	OutcomeClaimRefused Outcome = ClassClaimRefused

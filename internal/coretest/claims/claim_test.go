@@ -260,7 +260,11 @@ func TestRefused(t *testing.T) {
 				if n := r.Store.Store.(interface{ Len() int }).Len(); n != 0 {
 					t.Errorf("%d records", n)
 				}
-				if got := r.Seen.Ends; len(got) != 1 || string(got[0].Outcome) != c.class || got[0].Fence != 0 {
+				outcome := onceq.Outcome(c.class)
+				if c.class == onceq.ClassError {
+					outcome = onceq.OutcomeBadFingerprint
+				}
+				if got := r.Seen.Ends; len(got) != 1 || got[0].Outcome != outcome || got[0].Fence != 0 {
 					t.Errorf("the job reports are %+v", got)
 				}
 			}, options...)
