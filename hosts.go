@@ -164,7 +164,7 @@ func (h *batchHost) Start(r *run) { h.starts.Go(func() { h.e.Work(r) }) }
 
 func (h *batchHost) Ended(r *run) {
 	h.e.ReleaseLease(r)
-	h.tell(int(r.Index), Disposition{Action: Action(r.Action), Delay: r.Verdict.Delay, Outcome: r.Said, Record: h.timing(r)})
+	h.tell(int(r.Index), Disposition{Action: Action(r.Action), Delay: r.Verdict.Delay, Claimed: r.Said, Report: h.timing(r)})
 	r.Flow().Gone(r)
 }
 
@@ -255,7 +255,7 @@ func (in *intake) observeEnd(r *run) {
 }
 
 // observeAbandoned tells of a run that was given up, and answers its record.
-func (in *intake) observeAbandoned(r *run) TimingRecord {
+func (in *intake) observeAbandoned(r *run) JobReport {
 	t := in.recordOf(r, in.e.TimingOfAbandoned(r))
 	t.Outcome = OutcomeAbandoned
 	in.tellEnd(r, &t)
@@ -263,7 +263,7 @@ func (in *intake) observeAbandoned(r *run) TimingRecord {
 	return t
 }
 
-func (in *intake) tellEnd(r *run, t *TimingRecord) {
+func (in *intake) tellEnd(r *run, t *JobReport) {
 	if in.c.Observer == nil {
 		return
 	}
@@ -280,7 +280,7 @@ func (in *intake) tellEnd(r *run, t *TimingRecord) {
 }
 
 // timing is made only when somebody asks: most runs have no observer.
-func (in *intake) timing(r *run) TimingRecord {
+func (in *intake) timing(r *run) JobReport {
 	t := in.recordOf(r, in.e.Timing(r))
 	t.Outcome, t.ErrClass, t.Err = Outcome(r.Outcome), r.Verdict.Class, r.Verdict.Text
 	if t.Outcome == OutcomePostponed {
@@ -291,8 +291,8 @@ func (in *intake) timing(r *run) TimingRecord {
 	return t
 }
 
-func (in *intake) recordOf(r *run, t engine.Timing) TimingRecord {
-	return TimingRecord{
+func (in *intake) recordOf(r *run, t engine.Timing) JobReport {
+	return JobReport{
 		JobID: r.ID(), Type: r.Type(), Key: t.Key, QueueWait: t.QueueWait, Process: t.Process,
 		Visibility: t.Visibility, Heartbeat: t.Heartbeat, Beats: t.Beats, Attempt: t.Attempt,
 		Receives: t.Receives, Fence: t.Fence,
