@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/rig"
 )
 
 // Where nothing is carried, a job that is due later than a subscription keeps it, or lets it be
@@ -53,9 +54,9 @@ func TestJobsThatOutlastTheSubscription(t *testing.T) {
 				var ran []time.Time
 				h := func(context.Context, *onceq.Job) error { ran = append(ran, time.Now()); return nil }
 				if c.why != "" {
-					p := w.work(h, bare)
+					p := w.Work(h, bare)
 					<-time.After(time.Minute)
-					p.drain()
+					p.Drain()
 					q, err := dlq.New(w.letters, &dlq.Options{Name: "dead", Visibility: time.Minute})
 					if err != nil {
 						w.Fatal(err)
@@ -73,9 +74,9 @@ func TestJobsThatOutlastTheSubscription(t *testing.T) {
 				if c.why != "" {
 					<-time.After(time.Until(due) - 9*time.Minute)
 				}
-				p := w.work(h, bare)
+				p := w.Work(h, bare)
 				<-time.After(time.Until(due) + time.Minute)
-				p.drain()
+				p.Drain()
 				if len(ran) != 1 || ran[0].Before(due) {
 					w.Errorf("ran at %v, want once at %v", ran, due)
 				}
@@ -85,4 +86,4 @@ func TestJobsThatOutlastTheSubscription(t *testing.T) {
 }
 
 // bare sends nothing anew.
-func bare(c *config) { c.Carry = onceq.NoCarry }
+func bare(c *rig.Config) { c.Carry = onceq.NoCarry }
