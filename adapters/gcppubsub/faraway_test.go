@@ -58,7 +58,7 @@ func TestPolicyBoundsANotBefore(t *testing.T) {
 				w.Fatal(err)
 			}
 		}
-		p := w.Work(rig.Works(time.Second), bare)
+		p := w.Work(rig.Works(time.Second), nil)
 		<-time.After(2 * time.Hour)
 		p.Drain()
 		if w.Effects["near"] != 1 || w.Effects["far"] != 0 {
@@ -87,7 +87,7 @@ func TestPolicyIsNoBoundWhereMessagesAreCarried(t *testing.T) {
 			w.Fatal(err)
 		}
 		var at []time.Duration
-		p := w.Work(func(context.Context, *onceq.Job) error { at = append(at, time.Since(begun)); return nil }, nil)
+		p := w.Work(func(context.Context, *onceq.Job) error { at = append(at, time.Since(begun)); return nil }, func(c *rig.Config) { c.Carry = w.queue })
 		w.Until(3*time.Hour, "done", w.AllDone(1))
 		p.Drain()
 		if len(at) != 1 || at[0] < 2*time.Hour || at[0] > 2*time.Hour+time.Minute {

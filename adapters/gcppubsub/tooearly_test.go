@@ -54,7 +54,7 @@ func TestJobsThatOutlastTheSubscription(t *testing.T) {
 				var ran []time.Time
 				h := func(context.Context, *onceq.Job) error { ran = append(ran, time.Now()); return nil }
 				if c.why != "" {
-					p := w.Work(h, bare)
+					p := w.Work(h, nil)
 					<-time.After(time.Minute)
 					p.Drain()
 					q, err := dlq.New(w.letters, &dlq.Options{Name: "dead", Visibility: time.Minute})
@@ -74,7 +74,7 @@ func TestJobsThatOutlastTheSubscription(t *testing.T) {
 				if c.why != "" {
 					<-time.After(time.Until(due) - 9*time.Minute)
 				}
-				p := w.Work(h, bare)
+				p := w.Work(h, nil)
 				<-time.After(time.Until(due) + time.Minute)
 				p.Drain()
 				if len(ran) != 1 || ran[0].Before(due) {
@@ -84,6 +84,3 @@ func TestJobsThatOutlastTheSubscription(t *testing.T) {
 		})
 	}
 }
-
-// bare sends nothing anew.
-func bare(c *rig.Config) { c.Carry = onceq.NoCarry }
