@@ -12,7 +12,6 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
-	"github.com/onceq/onceq/internal/rig"
 )
 
 // Where nothing is carried, a job that is due later than a subscription keeps it, or lets it be
