@@ -142,7 +142,7 @@ func (h *batchHost) Start(r *run) { h.starts.Go(func() { h.e.Work(r) }) }
 
 func (h *batchHost) Ended(r *run) {
 	h.e.ReleaseLease(r)
-	h.tell(int(r.Index), Disposition{Action: Action(r.Action), Delay: r.Verdict.Delay, Outcome: r.Said, Record: h.timing(r)})
+	h.tell(int(r.Index), Disposition{Action: Action(r.Action), Delay: r.Verdict.Delay, Claimed: r.Said, Report: h.timing(r)})
 	r.Flow().Gone(r)
 }
 

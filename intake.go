@@ -32,7 +32,7 @@ type intake struct {
 	log     *slog.Logger // names the queue
 	letters broker.Sender
 	foreign foreign
-	// queueName is TimingRecord.Queue.
+	// queueName is JobReport.Queue.
 	queueName string
 	past      watchman
 	begun     time.Time
