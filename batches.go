@@ -66,7 +66,8 @@ type Disposition struct {
 //
 // For the same reason it cannot refuse a job that is due later than its queue keeps messages, as a
 // [Worker] does. It gives such a message back until the queue deletes it or moves it away, and
-// nobody is told. So set Defaults.MostNotBefore below the queue's retention, or send no such jobs.
+// nobody is told. So set Defaults.Ceilings.NotBefore below the queue's retention, or send no such
+// jobs.
 type BatchConfig struct {
 	// DeadLetter takes the dead letters. Required; KeepInQueue leaves them to the queue's own
 	// redrive.

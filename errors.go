@@ -28,7 +28,7 @@ const (
 	ClassAttempts       = "attempts"         // claimed more often than MaxAttempts allows; the handler did not start
 	ClassInterrupted    = "interrupted"      // cut off under Park: nobody knows whether the effect happened
 	ClassExpired        = "expired"          // Meta.Expires had passed
-	ClassTooEarly       = "too-early"        // Meta.NotBefore lies beyond MostNotBefore, or what the queue can keep
+	ClassTooEarly       = "too-early"        // Meta.NotBefore lies beyond its ceiling, or what the queue can keep
 	ClassDuplicate      = "duplicate"        // another message with the key has failed, or is parked
 	ClassUnproven       = "unproven"         // older than Retention, and without a record: the job may have been done
 	ClassMismatch       = "mismatch"         // the key is taken by another payload

@@ -188,7 +188,7 @@ func (in *intake) admit(r *run) *engine.Refusal {
 func (p *Processor) optionsFor(m *broker.Message) (engine.JobOptions, string) {
 	d := &p.c.Defaults
 	o := engine.JobOptions{Most: bounded(d.MaxAttempts), Timeout: d.Timeout, Policy: d.Interrupted, Backoff: d.Backoff}
-	most, timeout := d.MostAttempts, d.MostTimeout
+	most, timeout := d.Ceilings.Attempts, d.Ceilings.Timeout
 	scope := cmp.Or(d.Scope, p.c.Scope)
 	o.StartsLater = startsLater(p.c.Handler)
 	if t := p.types[engine.TypeOf(m)]; t != nil {
@@ -199,7 +199,7 @@ func (p *Processor) optionsFor(m *broker.Message) (engine.JobOptions, string) {
 			o.Backoff = t.options.Backoff
 		}
 		o.StartsLater = t.startsLater
-		most, timeout = cmp.Or(t.options.MostAttempts, most), cmp.Or(t.options.MostTimeout, timeout)
+		most, timeout = cmp.Or(t.options.Ceilings.Attempts, most), cmp.Or(t.options.Ceilings.Timeout, timeout)
 		scope = t.scope
 	} else if p.types != nil && m.Meta != nil && !p.oneScope {
 		// A type that nobody knows here has its keys in a scope of its own. The worker that knows
@@ -311,9 +311,9 @@ func lower(o *engine.JobOptions, m *broker.Meta, most int, timeout time.Duration
 // its queue can keep it. Such a message would be given back again and again, and hold its group
 // meanwhile.
 func (in *intake) tooEarly(r *run, left time.Duration) *engine.Refusal {
-	most := in.c.Defaults.MostNotBefore
+	most := in.c.Defaults.Ceilings.NotBefore
 	if t := in.types[r.Type()]; t != nil {
-		most = cmp.Or(t.options.MostNotBefore, most)
+		most = cmp.Or(t.options.Ceilings.NotBefore, most)
 	}
 	most = cmp.Or(most, max(in.c.Retention, DefaultRetention))
 	far := most >= 0 && time.Until(r.Message.Meta.NotBefore) > most

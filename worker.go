@@ -447,9 +447,9 @@ func (w *Worker) tellWaits(ctx context.Context) {
 	if !ok {
 		return
 	}
-	lets := w.p.c.Defaults.MostNotBefore
+	lets := w.p.c.Defaults.Ceilings.NotBefore
 	for _, t := range w.p.types {
-		if o := t.options.MostNotBefore; o < 0 || lets >= 0 && o > lets {
+		if o := t.options.Ceilings.NotBefore; o < 0 || lets >= 0 && o > lets {
 			lets = o
 		}
 	}
