@@ -30,11 +30,11 @@ const library = "github.com/onceq/onceq"
 type program struct {
 	name    string
 	imports []string
-	row     string // its first cell in docs/modules.md; empty = it has none there
+	row     string // its first cell in docs/modules.md; empty = none
 }
 
-// usersPrograms are those that are worth a word, and one for each driver and store that none of these
-// imports.
+// usersPrograms are those that are worth a word, and one for each driver and store that none of
+// these imports.
 func usersPrograms(t *tree) []program {
 	all := []program{
 		{"the core", []string{"", "/adapters/membroker", "/dedupe/memstore", "/dlq", "/onceqtest"}, "the core, `membroker`, `memstore`"},
