@@ -13,13 +13,13 @@ import (
 // Mortal is a process that a test kills, and the store and the queue as it has them.
 func Mortal(s dedupe.Store, q broker.Receiver) (*onceqtest.Process, dedupe.Store, broker.Receiver) {
 	p := new(onceqtest.Process)
-	// A claim takes a while, as a real store's, so that the lease ends after the delivery.
+	// Claims take a while, as those of real stores do, so that a lease ends after its delivery.
 	p.At(onceqtest.Fault{Op: onceqtest.Claim, Times: -1, Kind: onceqtest.Slow, Delay: 5 * time.Millisecond})
 	return p, p.Store(s), shortPolls{p.Receiver(q)}
 }
 
-// shortPolls is a queue whose receives do not wait: a poll that waits would outlive the crash. Those
-// of the dead are never answered.
+// shortPolls is a queue whose receives do not wait: a poll that waits would outlive the crash.
+// Those of the dead are never answered.
 type shortPolls struct{ broker.Receiver }
 
 func (q shortPolls) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.Message, error) {
