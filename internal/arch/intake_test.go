@@ -37,7 +37,7 @@ func TestIntake(t *testing.T) {
 		{"gcppubsub", []string{"", "/adapters/gcppubsub"}, 32, 90, 109},
 		{"pubsubpush", []string{"", "/adapters/gcppubsub/pubsubpush"}, 0, 0, 56},
 		{"otelonceq", []string{"", "/adapters/otelonceq"}, 8, 59, 54},
-		{"watermillonceq", []string{"", "/adapters/watermillonceq"}, 5, 99, 77},
+		{"watermillonceq", []string{"", "/adapters/watermillonceq"}, 5, 19, 50},
 		{"gocloudpubsub", []string{"", "/adapters/gocloudpubsub"}, 43, 138, 177},
 	} {
 		t.Run(c.name, func(t *testing.T) {
