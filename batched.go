@@ -158,7 +158,7 @@ type gathering struct {
 }
 
 func (h *batched) mistake() error  { return h.err }
-func (h *batched) sendsTo() *relay { return h.relay }
+func (h *batched) relayTo() *relay { return h.relay }
 func (h *batched) waits() bool     { return true }
 
 // slots is what a full batch takes. The batches of a Forward may be smaller.
@@ -174,7 +174,7 @@ func (h *batched) Handle(ctx context.Context, j *Job) error {
 	if h.err != nil {
 		return h.err
 	}
-	h.asksForSlots(j)
+	h.askForSlots(j)
 	b, at, full := h.join(ctx, j)
 	if full {
 		b.begin()
@@ -193,7 +193,7 @@ func (h *batched) join(ctx context.Context, j *Job) (b *gathering, at int, full 
 		b = &gathering{h: h, done: make(chan struct{})}
 		h.open = b
 	}
-	b.comesBy(j)
+	b.addRoomOf(j)
 	at, most := len(b.jobs), b.most()
 	if b.jobs == nil {
 		b.jobs, b.ctxs = make([]*Job, 0, most), make([]context.Context, 0, most)
@@ -207,8 +207,8 @@ func (h *batched) join(ctx context.Context, j *Job) (b *gathering, at int, full 
 	return b, at, false
 }
 
-// comesBy notes by what flow a job comes. A Job that a test has made comes by nothing.
-func (b *gathering) comesBy(j *Job) {
+// addRoomOf notes by what flow a job comes. A Job that a test has made comes by nothing.
+func (b *gathering) addRoomOf(j *Job) {
 	if j.r == nil {
 		b.boundless = true
 		return
@@ -259,9 +259,9 @@ func (b *gathering) FlowChanged() {
 	}
 }
 
-// asksForSlots tells of too few slots, where nobody could see the Batched when the Worker was made.
+// askForSlots tells of too few slots, where nobody could see the Batched when the Worker was made.
 // It is called before the job joins, so that a Logger that blocks holds up no batch.
-func (h *batched) asksForSlots(j *Job) {
+func (h *batched) askForSlots(j *Job) {
 	if j.r == nil || h.relay != nil || h.warned.Load() {
 		return
 	}
