@@ -26,7 +26,7 @@ func (in *intake) patience() ahead.Queue {
 
 // tooFarAhead refuses a message that its queue cannot keep until due.
 func (in *intake) tooFarAhead(m *broker.Message, due time.Time) *engine.Refusal {
-	if in.carries && !(in.ordered && m.Group != "") {
+	if in.carry.able(m) {
 		return nil
 	}
 	q := in.patience()
