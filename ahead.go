@@ -30,8 +30,8 @@ func (in *intake) patience() ahead.Queue {
 	}
 }
 
-// outlasts refuses a message that its queue cannot keep until due.
-func (in *intake) outlasts(m *broker.Message, due time.Time) *engine.Refusal {
+// tooFarAhead refuses a message that its queue cannot keep until due.
+func (in *intake) tooFarAhead(m *broker.Message, due time.Time) *engine.Refusal {
 	if in.carry.able(m) {
 		return nil
 	}
@@ -50,7 +50,7 @@ func (in *intake) outlasts(m *broker.Message, due time.Time) *engine.Refusal {
 // refuseOutlasting turns a message away that its queue cannot keep, and says so in the log: at the
 // first such message, and then each engine.TellAgain while they come.
 func (in *intake) refuseOutlasting(r *run, no *engine.Refusal) *engine.Refusal {
-	if since, tell := in.foreign.outlasting.tells(); tell {
+	if since, tell := in.foreign.outlasting.shouldTell(); tell {
 		in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: jobs are due later than their queue can keep them, and become dead letters. Let them wait in a queue that keeps messages, in PostgreSQL or SQLite, or send them later",
 			engine.ForSo(since), slog.String("job", r.Name()), slog.Any("error", no.Err))
 	}

@@ -90,7 +90,7 @@ func (q *Queue) PlanPurge(ctx context.Context, o PurgeOptions) (*Plan, error) {
 	}
 	o.DryRun = true
 	p := newPurge(ctx, q, &o)
-	return p.plans(ActPurge, func() error { return p.removeAll(ctx) })
+	return p.makePlan(ActPurge, func() error { return p.removeAll(ctx) })
 }
 
 func newPurge(ctx context.Context, q *Queue, o *PurgeOptions) *purge {
