@@ -1,6 +1,7 @@
 package onceq
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/ahead"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // This file owns jobs that are due later than their queue can keep them. Such a message would be
@@ -26,10 +28,16 @@ func (in *intake) patience() ahead.Queue {
 
 // outlasts refuses a message that its queue cannot keep until due.
 func (in *intake) outlasts(m *broker.Message, due time.Time) *engine.Refusal {
-	if in.carries && !(in.ordered && m.Group != "") {
-		return nil
-	}
 	q := in.patience()
+	if in.carries && !(in.ordered && m.Group != "") {
+		if !in.foreign.uncarried.Load() {
+			return nil
+		}
+		// It is tried to be sent anew each time it comes, until it would come no more.
+		if next := time.Now().Add(q.Hop); due.After(next) {
+			due = next
+		}
+	}
 	if q.Keeps <= 0 && q.Receives <= 0 {
 		return nil
 	}
@@ -39,6 +47,21 @@ func (in *intake) outlasts(m *broker.Message, due time.Time) *engine.Refusal {
 	}
 	from := q.From(due)
 	return &engine.Refusal{Class: ClassTooEarly, Err: fmt.Errorf("onceq: the job is %s; it can be sent from %s on", why, from.UTC().Format(time.RFC3339))}
+}
+
+// tooLong is the handler's error. But where it postpones the job for longer than the queue can keep
+// its message, and nothing carries that, the job fails, and its letter keeps it.
+func (in *intake) tooLong(r *run, err error) error {
+	var p *verdict.PostponeError
+	if r.Message == nil || !errors.As(err, &p) || p.After <= 0 {
+		return err
+	}
+	no := in.outlasts(r.Message, time.Now().Add(p.After))
+	if no == nil {
+		return err
+	}
+	_ = in.refuseOutlasting(r, no)
+	return Permanent(verdict.Classed(ClassTooEarly, "%w: %w", no.Err, err))
 }
 
 // refuseOutlasting turns a message away that its queue cannot keep, and says so in the log: at the

@@ -3,9 +3,11 @@ package onceq
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/ahead"
 	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/engine"
@@ -38,11 +40,13 @@ type carrier struct {
 	ordered    bool          // it orders groups
 	patience   func() ahead.Queue
 	log        *slog.Logger
+	failed     *atomic.Bool                             // the last copy was not taken
+	keyOf      func(*broker.Message) (dedupe.Key, error) // nil = the metadata have the key
 	queue      *batch.Queue[*run]
 	acks, back func(*run)
 }
 
-// carriedMost is the rest of a wait that is never carried: it is over soon.
+// carriedMost is the rest of a not-before that is never carried: it is over soon.
 const carriedMost = time.Minute
 
 // dueAt is when a message that is given back is due, and whether its job was postponed. Zero = its
@@ -65,14 +69,28 @@ func (c *carrier) takes(r *run) bool {
 	}
 	due, postponed := dueAt(r)
 	left := time.Until(due)
-	if due.IsZero() || left <= carriedMost {
+	if due.IsZero() || left <= 0 || !postponed && left <= carriedMost {
 		return false
 	}
 	if !(postponed && left > c.hop) && !c.patience().Half(r.Message.Published, time.Now(), min(left, c.hop), r.Message.Attempt) {
 		return false
 	}
+	if !c.isSame(r) {
+		return false
+	}
 	c.queue.Add(r)
 	return true
+}
+
+// isSame reports whether a copy has the key of the run's message. A Key of the user's may look at
+// what a copy does not keep, as the broker's id. Then a copy would be another job.
+func (c *carrier) isSame(r *run) bool {
+	if c.keyOf == nil {
+		return true
+	}
+	o := c.copyOf(r)
+	k, err := c.keyOf(&broker.Message{Body: o.Body, Attributes: o.Attributes, Group: o.Group, Meta: o.Meta})
+	return err == nil && k.Key == r.Key.Key
 }
 
 // send sends copies of messages, and has those acked whose copy is stored. A copy in doubt is sent
@@ -98,13 +116,18 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 		case e == nil:
 			r.Anew()
 			r.Action = engine.Ack
+			c.failed.Store(false)
 			c.acks(r)
 		case r.Repeats(c.settle):
 			time.AfterFunc(retry.Pause(r.Tries()), func() { c.queue.Add(r) })
 		default:
+			c.failed.Store(true)
 			c.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: a message that waits for longer than its queue keeps it could not be sent anew; it is given back, and that is tried again when it comes",
 				slog.String("job", r.Name()), slog.Any("error", e))
 			r.Anew()
+			if now := time.Now(); c.patience().Refuses(now.Add(r.Verdict.Delay), r.Message.Published, now, r.Message.Attempt) != "" {
+				r.Verdict.Delay = min(r.Verdict.Delay, carriedMost) // it would not come again: see outlasts
+			}
 			c.back(r)
 		}
 	}

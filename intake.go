@@ -361,7 +361,8 @@ type foreign struct {
 	receives atomic.Int64 // after so many the queue moves a message away; 0 = never, or unknown
 
 	told       told
-	outlasting told // of the messages that the queue cannot keep
+	outlasting told        // of the messages that the queue cannot keep
+	uncarried  atomic.Bool // the last copy of a message that waits was not taken
 }
 
 // told is when the log was told of something that goes on.

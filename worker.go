@@ -94,8 +94,11 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 	if c.Carry != nil {
 		w.carrier = &carrier{
 			to: c.Carry, call: p.c.CallTimeout, settle: p.c.SettleTimeout, hop: in.e.LongestNack(), ordered: l.OrderedGroups,
-			patience: in.patience, log: in.log,
+			patience: in.patience, log: in.log, failed: &in.foreign.uncarried,
 			acks: func(r *run) { w.acks.Add(r) }, back: func(r *run) { w.nacks.Add(r) },
+		}
+		if p.c.Key != nil {
+			w.carrier.keyOf = in.keyOf
 		}
 		w.carrier.queue = batch.New(batch.Options{Max: c.Carry.Limits().SendBatch, Flight: c.ackFlight()}, w.carrier.send)
 	}
