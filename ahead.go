@@ -28,16 +28,10 @@ func (in *intake) patience() ahead.Queue {
 
 // outlasts refuses a message that its queue cannot keep until due.
 func (in *intake) outlasts(m *broker.Message, due time.Time) *engine.Refusal {
-	q := in.patience()
-	if in.carries && !(in.ordered && m.Group != "") {
-		if !in.foreign.uncarried.Load() {
-			return nil
-		}
-		// It is tried to be sent anew each time it comes, until it would come no more.
-		if next := time.Now().Add(q.Hop); due.After(next) {
-			due = next
-		}
+	if in.carry.able(m) {
+		return nil
 	}
+	q := in.patience()
 	if q.Keeps <= 0 && q.Receives <= 0 {
 		return nil
 	}

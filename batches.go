@@ -53,8 +53,8 @@ func (a Action) String() string {
 type Disposition struct {
 	Action  Action
 	Delay   time.Duration  // of a Nack
-	Outcome dedupe.Outcome // what the claim said; 0 = there was none
-	Record  TimingRecord
+	Claimed dedupe.Outcome // what the claim said; 0 = there was none
+	Report  JobReport
 }
 
 // BatchConfig says where dead letters go, for deliveries that somebody else has received. Only
@@ -186,7 +186,7 @@ func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f
 		return
 	}
 	for _, r := range <-left {
-		f(int(r.Index), Disposition{Action: Leave, Record: b.in.observeAbandoned(r)})
+		f(int(r.Index), Disposition{Action: Leave, Report: b.in.observeAbandoned(r)})
 	}
 	fl.WaitAll()
 }

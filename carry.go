@@ -40,10 +40,23 @@ type carrier struct {
 	ordered    bool          // it orders groups
 	patience   func() ahead.Queue
 	log        *slog.Logger
-	failed     *atomic.Bool                             // the last copy was not taken
 	keyOf      func(*broker.Message) (dedupe.Key, error) // nil = the metadata have the key
 	queue      *batch.Queue[*run]
 	acks, back func(*run)
+	refused    atomic.Int64 // when a copy was last given up, in Unix nanoseconds; 0 = never
+}
+
+// carrierRests is how long a carrier that could not send counts as none. A worker that may not send
+// to its queue is such a one: a job that the queue cannot keep becomes a dead letter then.
+const carrierRests = time.Hour
+
+// able reports whether a message like m can be sent anew.
+func (c *carrier) able(m *broker.Message) bool {
+	if c == nil || c.ordered && m.Group != "" {
+		return false
+	}
+	at := c.refused.Load()
+	return at == 0 || time.Since(time.Unix(0, at)) > carrierRests
 }
 
 // carriedMost is the rest of a not-before that is never carried: it is over soon.
@@ -64,7 +77,7 @@ func dueAt(r *run) (due time.Time, postponed bool) {
 // takes reports whether the run's message is sent anew, and sees to it: where the message has used
 // up half of what its queue allows, or is postponed for longer than its queue delays a message.
 func (c *carrier) takes(r *run) bool {
-	if c == nil || c.ordered && r.Message.Group != "" {
+	if !c.able(r.Message) {
 		return false
 	}
 	due, postponed := dueAt(r)
@@ -114,15 +127,15 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 	for i, r := range rs {
 		switch e := broker.ErrAt(err, i); {
 		case e == nil:
+			c.refused.Store(0)
 			r.Anew()
 			r.Action = engine.Ack
-			c.failed.Store(false)
 			c.acks(r)
 		case r.Repeats(c.settle):
 			time.AfterFunc(retry.Pause(r.Tries()), func() { c.queue.Add(r) })
 		default:
-			c.failed.Store(true)
-			c.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: a message that waits for longer than its queue keeps it could not be sent anew; it is given back, and that is tried again when it comes",
+			c.refused.Store(time.Now().UnixNano())
+			c.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: a message that waits for longer than its queue keeps it could not be sent anew; for an hour such jobs become dead letters of class too-early. Let the worker send to its queue, or set WorkerConfig.Carry",
 				slog.String("job", r.Name()), slog.Any("error", e))
 			r.Anew()
 			if now := time.Now(); c.patience().Refuses(now.Add(r.Verdict.Delay), r.Message.Published, now, r.Message.Attempt) != "" {
@@ -160,10 +173,13 @@ func carryTo(asked broker.Sender, queue broker.Receiver) broker.Sender {
 	if _, none := asked.(noCarry); none {
 		return nil
 	}
-	if values.IsNil(asked) {
-		asked, _ = broker.As[broker.Sender](queue)
+	if !values.IsNil(asked) {
+		return asked
 	}
-	return asked
+	if own, ok := broker.As[broker.Sender](queue); ok && !queue.Limits().FansOut {
+		return own
+	}
+	return nil
 }
 
 // postponedMost is how far ahead a copy may say that its job goes on. What lies further ahead is

@@ -84,7 +84,7 @@
 //     [Unknown]; what a handler is told, [Job].
 //   - Send jobs: [Kind.Send], [Send]; from an outbox, [Fill].
 //   - Set limits: [ProcessorConfig], [WorkerConfig], [JobOptions].
-//   - Watch: [Observer], [TimingRecord]; the outcomes, [Outcome].
+//   - Watch: [Observer], [JobReport]; the outcomes, [Outcome].
 //   - Queues: adapters/awssqs; adapters/membroker for tests. On Lambda, adapters/sqslambda.
 //   - Stores: dedupe/pgstore, dedupe/dynamostore, dedupe/sqlitestore; dedupe/memstore for tests.
 //   - Dead letters: package dlq lists, groups and replays them.

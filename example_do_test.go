@@ -256,7 +256,7 @@ func mustKeys[T any](v T, err error) T {
 }
 
 // workKeys runs a worker with one slot until n deliveries have ended.
-func workKeys(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
+func workKeys(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.JobReport {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyKeys{Observer: c.Observer, want: n, reached: stop}
@@ -275,7 +275,7 @@ type tallyKeys struct {
 	reached        func()
 
 	mu      sync.Mutex
-	records []onceq.TimingRecord
+	records []onceq.JobReport
 }
 
 func (t *tallyKeys) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
@@ -285,7 +285,7 @@ func (t *tallyKeys) JobStarted(ctx context.Context, j *onceq.Job) context.Contex
 	return t.Observer.JobStarted(ctx, j)
 }
 
-func (t *tallyKeys) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (t *tallyKeys) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	if t.Observer != nil {
 		t.Observer.JobEnded(ctx, r)
 	}
@@ -430,7 +430,7 @@ func mustEffects[T any](v T, err error) T {
 }
 
 // workEffects runs a worker with one slot until n deliveries have ended.
-func workEffects(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
+func workEffects(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.JobReport {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyEffects{Observer: c.Observer, want: n, reached: stop}
@@ -449,7 +449,7 @@ type tallyEffects struct {
 	reached        func()
 
 	mu      sync.Mutex
-	records []onceq.TimingRecord
+	records []onceq.JobReport
 }
 
 func (t *tallyEffects) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
@@ -459,7 +459,7 @@ func (t *tallyEffects) JobStarted(ctx context.Context, j *onceq.Job) context.Con
 	return t.Observer.JobStarted(ctx, j)
 }
 
-func (t *tallyEffects) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (t *tallyEffects) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	if t.Observer != nil {
 		t.Observer.JobEnded(ctx, r)
 	}

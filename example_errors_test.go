@@ -202,7 +202,7 @@ func mustErrors[T any](v T, err error) T {
 }
 
 // workErrors runs a worker with one slot until n deliveries have ended.
-func workErrors(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
+func workErrors(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.JobReport {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyErrors{Observer: c.Observer, want: n, reached: stop}
@@ -221,7 +221,7 @@ type tallyErrors struct {
 	reached        func()
 
 	mu      sync.Mutex
-	records []onceq.TimingRecord
+	records []onceq.JobReport
 }
 
 func (t *tallyErrors) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
@@ -231,7 +231,7 @@ func (t *tallyErrors) JobStarted(ctx context.Context, j *onceq.Job) context.Cont
 	return t.Observer.JobStarted(ctx, j)
 }
 
-func (t *tallyErrors) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (t *tallyErrors) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	if t.Observer != nil {
 		t.Observer.JobEnded(ctx, r)
 	}
@@ -326,7 +326,7 @@ func mustInterrupted[T any](v T, err error) T {
 }
 
 // workInterrupted runs a worker with one slot until n deliveries have ended.
-func workInterrupted(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
+func workInterrupted(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.JobReport {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyInterrupted{Observer: c.Observer, want: n, reached: stop}
@@ -345,7 +345,7 @@ type tallyInterrupted struct {
 	reached        func()
 
 	mu      sync.Mutex
-	records []onceq.TimingRecord
+	records []onceq.JobReport
 }
 
 func (t *tallyInterrupted) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
@@ -355,7 +355,7 @@ func (t *tallyInterrupted) JobStarted(ctx context.Context, j *onceq.Job) context
 	return t.Observer.JobStarted(ctx, j)
 }
 
-func (t *tallyInterrupted) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (t *tallyInterrupted) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	if t.Observer != nil {
 		t.Observer.JobEnded(ctx, r)
 	}
@@ -480,7 +480,7 @@ func mustDeadletter[T any](v T, err error) T {
 }
 
 // workDeadletter runs a worker with one slot until n deliveries have ended.
-func workDeadletter(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
+func workDeadletter(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.JobReport {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyDeadletter{Observer: c.Observer, want: n, reached: stop}
@@ -499,7 +499,7 @@ type tallyDeadletter struct {
 	reached        func()
 
 	mu      sync.Mutex
-	records []onceq.TimingRecord
+	records []onceq.JobReport
 }
 
 func (t *tallyDeadletter) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
@@ -509,7 +509,7 @@ func (t *tallyDeadletter) JobStarted(ctx context.Context, j *onceq.Job) context.
 	return t.Observer.JobStarted(ctx, j)
 }
 
-func (t *tallyDeadletter) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (t *tallyDeadletter) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	if t.Observer != nil {
 		t.Observer.JobEnded(ctx, r)
 	}
@@ -563,7 +563,7 @@ func ExampleBatches_Process() {
 		m := &broker.Message{ID: "push", Attributes: map[string]string{"event-id": event}}
 		until := time.Now().Add(30 * time.Second) // when the caller gives up
 		batches.Process(ctx, []onceq.Delivery{{Message: m, Until: until}}, nil, func(_ int, d onceq.Disposition) {
-			fmt.Println(d.Action, d.Delay, d.Outcome, d.Record.Outcome)
+			fmt.Println(d.Action, d.Delay, d.Claimed, d.Report.Outcome)
 			status = 503
 			if d.Action == onceq.Ack {
 				status = 204

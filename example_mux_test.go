@@ -121,7 +121,7 @@ func mustMux[T any](v T, err error) T {
 }
 
 // workMux runs a worker with one slot until n deliveries have ended.
-func workMux(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
+func workMux(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.JobReport {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyMux{Observer: c.Observer, want: n, reached: stop}
@@ -140,7 +140,7 @@ type tallyMux struct {
 	reached        func()
 
 	mu      sync.Mutex
-	records []onceq.TimingRecord
+	records []onceq.JobReport
 }
 
 func (t *tallyMux) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
@@ -150,7 +150,7 @@ func (t *tallyMux) JobStarted(ctx context.Context, j *onceq.Job) context.Context
 	return t.Observer.JobStarted(ctx, j)
 }
 
-func (t *tallyMux) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (t *tallyMux) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	if t.Observer != nil {
 		t.Observer.JobEnded(ctx, r)
 	}
@@ -360,7 +360,7 @@ func mustTyped[T any](v T, err error) T {
 }
 
 // workTyped runs a worker with one slot until n deliveries have ended.
-func workTyped(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
+func workTyped(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.JobReport {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyTyped{Observer: c.Observer, want: n, reached: stop}
@@ -379,7 +379,7 @@ type tallyTyped struct {
 	reached        func()
 
 	mu      sync.Mutex
-	records []onceq.TimingRecord
+	records []onceq.JobReport
 }
 
 func (t *tallyTyped) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
@@ -389,7 +389,7 @@ func (t *tallyTyped) JobStarted(ctx context.Context, j *onceq.Job) context.Conte
 	return t.Observer.JobStarted(ctx, j)
 }
 
-func (t *tallyTyped) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (t *tallyTyped) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	if t.Observer != nil {
 		t.Observer.JobEnded(ctx, r)
 	}
@@ -478,7 +478,7 @@ func mustGroups[T any](v T, err error) T {
 }
 
 // workGroups runs a worker with one slot until n deliveries have ended.
-func workGroups(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
+func workGroups(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.JobReport {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyGroups{Observer: c.Observer, want: n, reached: stop}
@@ -497,7 +497,7 @@ type tallyGroups struct {
 	reached        func()
 
 	mu      sync.Mutex
-	records []onceq.TimingRecord
+	records []onceq.JobReport
 }
 
 func (t *tallyGroups) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
@@ -507,7 +507,7 @@ func (t *tallyGroups) JobStarted(ctx context.Context, j *onceq.Job) context.Cont
 	return t.Observer.JobStarted(ctx, j)
 }
 
-func (t *tallyGroups) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (t *tallyGroups) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	if t.Observer != nil {
 		t.Observer.JobEnded(ctx, r)
 	}

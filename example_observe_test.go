@@ -27,7 +27,7 @@ func (m *meter) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
 	return context.WithValue(ctx, spanKey{}, "span of "+j.Key().Key)
 }
 
-func (m *meter) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (m *meter) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	m.outcomes[r.Outcome]++ // a real one locks: it is called from many goroutines
 	if span := ctx.Value(spanKey{}); span != nil {
 		fmt.Println(span, "ends")
@@ -71,7 +71,7 @@ func (h jobLines) Handle(ctx context.Context, r slog.Record) error {
 
 // A Logger gets one record for each delivery: a warning where there was a failure. Among its
 // attributes are the waiting and working times, and whether the heartbeat was on.
-func ExampleTimingRecord() {
+func ExampleJobReport() {
 	logger := slog.New(jobLines{slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 			switch a.Key {
@@ -111,7 +111,7 @@ func mustObserve[T any](v T, err error) T {
 }
 
 // workObserve runs a worker with one slot until n deliveries have ended.
-func workObserve(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
+func workObserve(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.JobReport {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyObserve{Observer: c.Observer, want: n, reached: stop}
@@ -130,7 +130,7 @@ type tallyObserve struct {
 	reached        func()
 
 	mu      sync.Mutex
-	records []onceq.TimingRecord
+	records []onceq.JobReport
 }
 
 func (t *tallyObserve) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
@@ -140,7 +140,7 @@ func (t *tallyObserve) JobStarted(ctx context.Context, j *onceq.Job) context.Con
 	return t.Observer.JobStarted(ctx, j)
 }
 
-func (t *tallyObserve) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (t *tallyObserve) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	if t.Observer != nil {
 		t.Observer.JobEnded(ctx, r)
 	}
@@ -234,8 +234,8 @@ func ExampleJobOptions_ceilings() {
 
 // What a message has brought is printed through Printable: an operator's terminal does what is in
 // it otherwise.
-func ExampleTimingRecord_printable() {
-	r := onceq.TimingRecord{JobID: "order-7\x1b[2J\rorder-8", Outcome: "done"}
+func ExampleJobReport_printable() {
+	r := onceq.JobReport{JobID: "order-7\x1b[2J\rorder-8", Outcome: "done"}
 	fmt.Println(dlq.Printable(r.JobID), r.Outcome)
 	// Output: order-7\x1b[2J\x0dorder-8 done
 }
@@ -253,7 +253,7 @@ func mustTrust[T any](v T, err error) T {
 }
 
 // workTrust runs a worker with one slot until n deliveries have ended.
-func workTrust(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
+func workTrust(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.JobReport {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyTrust{Observer: c.Observer, want: n, reached: stop}
@@ -272,7 +272,7 @@ type tallyTrust struct {
 	reached        func()
 
 	mu      sync.Mutex
-	records []onceq.TimingRecord
+	records []onceq.JobReport
 }
 
 func (t *tallyTrust) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
@@ -282,7 +282,7 @@ func (t *tallyTrust) JobStarted(ctx context.Context, j *onceq.Job) context.Conte
 	return t.Observer.JobStarted(ctx, j)
 }
 
-func (t *tallyTrust) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (t *tallyTrust) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	if t.Observer != nil {
 		t.Observer.JobEnded(ctx, r)
 	}
@@ -303,7 +303,7 @@ func sendTrust(queue broker.Sender, key, body string) {
 
 // A statement that cannot tell which row is bad fails for all of them. With Divide the function is
 // called again with halves, so that the bad row fails alone.
-func ExampleBatched_divide() {
+func ExampleBulk_divide() {
 	queue, dead := mustBatched(membroker.New(nil)), mustBatched(membroker.New(nil))
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -332,7 +332,7 @@ func ExampleBatched_divide() {
 		return errs
 	}
 	p := mustBatched(onceq.NewProcessor(onceq.ProcessorConfig{
-		Handler: onceq.Batched(onceq.BatchedOptions{Max: 8, Linger: 10 * time.Second, Divide: true}, store),
+		Handler: onceq.Bulk(onceq.BulkOptions{Max: 8, Linger: 10 * time.Second, Divide: true}, store),
 		Store:   mustBatched(memstore.New(nil)), Scope: "rows",
 		Defaults: onceq.JobOptions{MaxAttempts: 1},
 	}))

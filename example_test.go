@@ -277,7 +277,7 @@ func mustSend[T any](v T, err error) T {
 }
 
 // workSend runs a worker with one slot until n deliveries have ended.
-func workSend(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
+func workSend(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.JobReport {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallySend{Observer: c.Observer, want: n, reached: stop}
@@ -296,7 +296,7 @@ type tallySend struct {
 	reached        func()
 
 	mu      sync.Mutex
-	records []onceq.TimingRecord
+	records []onceq.JobReport
 }
 
 func (t *tallySend) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
@@ -306,7 +306,7 @@ func (t *tallySend) JobStarted(ctx context.Context, j *onceq.Job) context.Contex
 	return t.Observer.JobStarted(ctx, j)
 }
 
-func (t *tallySend) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (t *tallySend) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	if t.Observer != nil {
 		t.Observer.JobEnded(ctx, r)
 	}
@@ -377,7 +377,7 @@ type forwardedKeys struct {
 
 func (k *forwardedKeys) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
 
-func (k *forwardedKeys) JobEnded(_ context.Context, r *onceq.TimingRecord) {
+func (k *forwardedKeys) JobEnded(_ context.Context, r *onceq.JobReport) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	text := fmt.Sprintf("%v is %v", r.Key, r.Outcome)
@@ -389,7 +389,7 @@ func (k *forwardedKeys) JobEnded(_ context.Context, r *onceq.TimingRecord) {
 }
 
 // A function that stores rows does a batch in one call. One bad row fails alone.
-func ExampleBatched() {
+func ExampleBulk() {
 	queue, dead := mustForward(membroker.New(nil)), mustForward(membroker.New(nil))
 	ctx, stop := context.WithCancel(context.Background())
 	var ms []broker.Outgoing
@@ -414,7 +414,7 @@ func ExampleBatched() {
 		return errs
 	}
 	p := mustForward(onceq.NewProcessor(onceq.ProcessorConfig{
-		Handler: onceq.Batched(onceq.BatchedOptions{Max: 4, Linger: 10 * time.Second}, store),
+		Handler: onceq.Bulk(onceq.BulkOptions{Max: 4, Linger: 10 * time.Second}, store),
 		Store:   mustForward(memstore.New(nil)), Scope: "rows",
 	}))
 	w := mustForward(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 8}))

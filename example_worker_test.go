@@ -165,7 +165,7 @@ func mustWorker[T any](v T, err error) T {
 }
 
 // workWorker runs a worker with one slot until n deliveries have ended.
-func workWorker(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
+func workWorker(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.JobReport {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyWorker{Observer: c.Observer, want: n, reached: stop}
@@ -184,7 +184,7 @@ type tallyWorker struct {
 	reached        func()
 
 	mu      sync.Mutex
-	records []onceq.TimingRecord
+	records []onceq.JobReport
 }
 
 func (t *tallyWorker) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
@@ -194,7 +194,7 @@ func (t *tallyWorker) JobStarted(ctx context.Context, j *onceq.Job) context.Cont
 	return t.Observer.JobStarted(ctx, j)
 }
 
-func (t *tallyWorker) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (t *tallyWorker) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	if t.Observer != nil {
 		t.Observer.JobEnded(ctx, r)
 	}
@@ -294,7 +294,7 @@ func sendProcessor(queue broker.Sender, key string) {
 type eventMeter struct{}
 
 func (m *eventMeter) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
-func (m *eventMeter) JobEnded(context.Context, *onceq.TimingRecord)                {}
+func (m *eventMeter) JobEnded(context.Context, *onceq.JobReport)                   {}
 
 func (m *eventMeter) WorkerEvent(_ context.Context, e *onceq.WorkerEvent) {
 	fmt.Printf("%s: %s %q\n", e.Queue, e.Kind, e.Reason)
@@ -435,7 +435,7 @@ func mustLong[T any](v T, err error) T {
 }
 
 // workLong runs a worker with one slot until n deliveries have ended.
-func workLong(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.TimingRecord {
+func workLong(c onceq.ProcessorConfig, queue broker.Receiver, w onceq.WorkerConfig, n int) []onceq.JobReport {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	t := &tallyLong{Observer: c.Observer, want: n, reached: stop}
@@ -454,7 +454,7 @@ type tallyLong struct {
 	reached        func()
 
 	mu      sync.Mutex
-	records []onceq.TimingRecord
+	records []onceq.JobReport
 }
 
 func (t *tallyLong) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
@@ -464,7 +464,7 @@ func (t *tallyLong) JobStarted(ctx context.Context, j *onceq.Job) context.Contex
 	return t.Observer.JobStarted(ctx, j)
 }
 
-func (t *tallyLong) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (t *tallyLong) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	if t.Observer != nil {
 		t.Observer.JobEnded(ctx, r)
 	}

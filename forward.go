@@ -14,7 +14,7 @@ import (
 
 // This file owns Forward: what it sends, and what becomes of what its destination refuses. What it
 // refuses of a configuration stands in config.go and processor.go, what it admits in intake.go. The
-// Batched below it calls sendOn, from the goroutine of a slot or of a timer. Nothing here changes
+// Bulk below it calls sendOn, from the goroutine of a slot or of a timer. Nothing here changes
 // after Forward, so there is no lock.
 
 // Forward is a Handler that sends each message on to another queue as it is: body, attributes,
@@ -63,7 +63,7 @@ import (
 //   - a Forward in a [Mux]. In any other wrapping than Chain's it sends nothing: each job fails,
 //     class "config".
 func Forward(to broker.Sender) Handler {
-	h := &batched{o: BatchedOptions{Max: 1, Linger: forwardLinger}, relay: &relay{to: to}}
+	h := &bulk{o: BulkOptions{Max: 1, Linger: forwardLinger}, relay: &relay{to: to}}
 	h.f = func(ctx context.Context, js []*Job) []error { return sendOn(ctx, h.relay, js) }
 	switch {
 	case values.IsNil(to):
@@ -172,7 +172,7 @@ func (s *relaySender) Send(ctx context.Context, ms []broker.Outgoing) ([]string,
 			some = true
 		}
 	}
-	return nil, broker.Batch(errs)
+	return nil, broker.JoinEntries(errs)
 }
 
 // isWhole reports whether a call failed in a way that each message alone might not. A call that

@@ -49,7 +49,7 @@ type Middleware func(Handler) Handler
 //
 // h may be a [Mux]: a worker knows the scopes and options of its types all the same. mw is then
 // called for unknown types too, while [Mux.Use] wraps only the handlers that there are. h may be
-// what [Batched] or [Forward] makes: mw is then called for each job.
+// what [Bulk] or [Forward] makes: mw is then called for each job.
 func Chain(h Handler, mw ...Middleware) Handler {
 	in := innerOf(h)
 	for i := len(mw) - 1; i >= 0; i-- {
@@ -67,7 +67,7 @@ func Chain(h Handler, mw ...Middleware) Handler {
 }
 
 // known is a Handler of which a Processor must know more than that it handles jobs: one that
-// Batched or Forward has made.
+// Bulk or Forward has made.
 type known interface {
 	Handler
 	mistake() error // what is wrong with it
@@ -244,7 +244,7 @@ func Result[R any](ctx context.Context, s dedupe.Store, k dedupe.Key) (v R, st d
 	return v, r.Status, err
 }
 
-// Outcome names how one delivery, or one call of [Do], went: [TimingRecord].Outcome, and "outcome"
+// Outcome names how one delivery, or one call of [Do], went: [JobReport].Outcome, and "outcome"
 // in the log. The text of a constant never changes, so that alerts may be made of it.
 type Outcome string
 
@@ -323,7 +323,7 @@ const (
 	OutcomeBadMeta Outcome = ClassBadMeta
 	// OutcomeBadFingerprint: ProcessorConfig.Fingerprint has panicked. A dead letter of class
 	// "error" is stored. Replay it once the function is mended.
-	OutcomeBadFingerprint Outcome = ClassError
+	OutcomeBadFingerprint Outcome = "bad-fingerprint"
 	// OutcomeClaimRefused: the store refuses this claim and answers others. The message comes again
 	// after five minutes; after a day it becomes a dead letter.
 	OutcomeClaimRefused Outcome = ClassClaimRefused

@@ -252,7 +252,7 @@ func (w *Worker) Stats() Stats {
 	return s
 }
 
-// Queue is the name of the Worker's queue, as TimingRecord.Queue has it.
+// Queue is the name of the Worker's queue, as JobReport.Queue has it.
 func (w *Worker) Queue() string { return w.p.queue() }
 
 // Types are the types that have a handler, sorted; nil where the Handler is no Mux.

@@ -78,7 +78,6 @@ type workerHost struct {
 	limits      broker.Limits
 	ready       chan<- *run
 	acks, nacks *batch.Queue[*run]
-	carrier     *carrier // nil = nothing is sent anew
 }
 
 func (h *workerHost) Start(r *run) { h.ready <- r }
@@ -90,7 +89,7 @@ func (h *workerHost) Ended(r *run) {
 	case engine.Ack:
 		h.acks.Add(r)
 	case engine.Nack:
-		if !h.carrier.takes(r) && !h.delays(r) {
+		if !h.carry.takes(r) && !h.delays(r) {
 			h.nacks.Add(r)
 		}
 	default:
@@ -143,7 +142,7 @@ func (h *batchHost) Start(r *run) { h.starts.Go(func() { h.e.Work(r) }) }
 
 func (h *batchHost) Ended(r *run) {
 	h.e.ReleaseLease(r)
-	h.tell(int(r.Index), Disposition{Action: Action(r.Action), Delay: r.Verdict.Delay, Outcome: r.Said, Record: h.timing(r)})
+	h.tell(int(r.Index), Disposition{Action: Action(r.Action), Delay: r.Verdict.Delay, Claimed: r.Said, Report: h.timing(r)})
 	r.Flow().Gone(r)
 }
 

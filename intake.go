@@ -32,14 +32,12 @@ type intake struct {
 	log     *slog.Logger // names the queue
 	letters broker.Sender
 	foreign foreign
-	// queueName is TimingRecord.Queue.
+	// queueName is JobReport.Queue.
 	queueName string
 	past      watchman
 	begun     time.Time
 	took      sketches // of a Worker that writes cards; else nil
-	// carries says that what waits for longer than the queue keeps it is sent anew, but for the
-	// messages of groups where these are ordered.
-	carries, ordered bool
+	carry     *carrier // of a Worker that sends anew what waits for too long; else nil
 }
 
 // deliveries is what a Processor's intakes differ in.
@@ -51,7 +49,6 @@ type deliveries struct {
 	visibility time.Duration // for which a delivery is extended
 	limits     broker.Limits // of the queue; zero = it is not ours to call
 	slots      int           // how many handlers run at once; 0 = not known
-	carries    bool          // messages that wait for too long are sent anew
 }
 
 func (p *Processor) newIntake(d deliveries) (*intake, error) {
@@ -60,7 +57,7 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		source += ":" + d.name
 		log = log.With(slog.String("queue", d.name))
 	}
-	in := &intake{Processor: p, log: log, letters: d.letters, begun: time.Now(), queueName: cmp.Or(c.Queue, describe(d.queue).Name, source), carries: d.carries, ordered: d.limits.OrderedGroups}
+	in := &intake{Processor: p, log: log, letters: d.letters, begun: time.Now(), queueName: cmp.Or(c.Queue, describe(d.queue).Name, source)}
 	in.past = watchman{fences: &p.fences, store: c.Store, queue: in.queueName, timeout: c.CallTimeout, log: log, tell: in.tellEvent}
 	if c.Control.isOn() && d.slots+len(d.name) > 0 {
 		in.past.rules = p.book.store
@@ -361,8 +358,7 @@ type foreign struct {
 	receives atomic.Int64 // after so many the queue moves a message away; 0 = never, or unknown
 
 	told       told
-	outlasting told        // of the messages that the queue cannot keep
-	uncarried  atomic.Bool // the last copy of a message that waits was not taken
+	outlasting told // of the messages that the queue cannot keep
 }
 
 // told is when the log was told of something that goes on.

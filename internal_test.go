@@ -143,7 +143,7 @@ type slowEnd struct{ ended map[string]int }
 
 func (slowEnd) JobStarted(ctx context.Context, _ *Job) context.Context { return ctx }
 
-func (s slowEnd) JobEnded(_ context.Context, r *TimingRecord) {
+func (s slowEnd) JobEnded(_ context.Context, r *JobReport) {
 	if r.Outcome == "lost-before-claim" {
 		<-time.After(30 * time.Second)
 	}

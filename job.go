@@ -61,7 +61,7 @@ func (j *Job) received() *broker.Message {
 	return j.r.Message
 }
 
-// Queue is the name of the queue that the job came from, as TimingRecord.Queue has it.
+// Queue is the name of the queue that the job came from, as JobReport.Queue has it.
 func (j *Job) Queue() string { return j.owner().queue() }
 
 // Key is the idempotency key under which the job is claimed.

@@ -16,10 +16,10 @@ import (
 // This file owns what an Observer is told: the record of each delivery, and the events of a Worker.
 // Many goroutines call it. No lock is held meanwhile, and a panic of the user's is caught.
 
-// TimingRecord tells how one delivery, or one call of [Do], went. There is one for every
+// JobReport tells how one delivery, or one call of [Do], went. There is one for every
 // disposition, and it is what the Logger gets. So one line shows, for example, that a job without a
 // heartbeat took longer than its message was hidden.
-type TimingRecord struct {
+type JobReport struct {
 	JobID string
 	Type  string
 	Key   dedupe.Key
@@ -94,11 +94,11 @@ type Observer interface {
 	// A job that was abandoned has the outcome "abandoned". Its handler may still run, and its
 	// record has no key where its claim was not answered. A [DrainError], or Process, tells of it
 	// as well.
-	JobEnded(ctx context.Context, r *TimingRecord)
+	JobEnded(ctx context.Context, r *JobReport)
 }
 
 // attrs leave out what is empty, so that a line holds what there is to read.
-func (t *TimingRecord) attrs() []slog.Attr {
+func (t *JobReport) attrs() []slog.Attr {
 	as := []slog.Attr{
 		slog.String("job", verdict.Clip(t.JobID, engine.MaxLogged)), slog.String("outcome", string(t.Outcome)),
 		slog.String("scope", t.Key.Scope), slog.String("key", t.Key.Key),
@@ -154,7 +154,7 @@ type WorkerObserver interface {
 // WorkerEvent is something that happened to a worker as a whole.
 type WorkerEvent struct {
 	Kind WorkerEventKind
-	// Queue is the worker's, as in TimingRecord.Queue. The store belongs to all workers of a
+	// Queue is the worker's, as in JobReport.Queue. The store belongs to all workers of a
 	// Processor: its outage is told of once, by the worker that has met it.
 	Queue string
 	// Reason says more: which pause began or ended (ReasonLocal, ReasonRules), or what is away

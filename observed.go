@@ -42,7 +42,7 @@ func (in *intake) observeEnd(r *run) {
 }
 
 // observeAbandoned tells of a run that was given up, and answers its record.
-func (in *intake) observeAbandoned(r *run) TimingRecord {
+func (in *intake) observeAbandoned(r *run) JobReport {
 	t := in.recordOf(r, in.e.TimingOfAbandoned(r))
 	t.Outcome = OutcomeAbandoned
 	in.tellEnd(r, &t)
@@ -50,7 +50,7 @@ func (in *intake) observeAbandoned(r *run) TimingRecord {
 	return t
 }
 
-func (in *intake) tellEnd(r *run, t *TimingRecord) {
+func (in *intake) tellEnd(r *run, t *JobReport) {
 	if in.c.Observer == nil {
 		return
 	}
@@ -67,7 +67,7 @@ func (in *intake) tellEnd(r *run, t *TimingRecord) {
 }
 
 // timing is made only when somebody asks: most runs have no observer.
-func (in *intake) timing(r *run) TimingRecord {
+func (in *intake) timing(r *run) JobReport {
 	t := in.recordOf(r, in.e.Timing(r))
 	t.Outcome, t.ErrClass, t.Err = Outcome(r.Outcome), r.Verdict.Class, r.Verdict.Text
 	if t.Outcome == OutcomePostponed {
@@ -78,8 +78,8 @@ func (in *intake) timing(r *run) TimingRecord {
 	return t
 }
 
-func (in *intake) recordOf(r *run, t engine.Timing) TimingRecord {
-	return TimingRecord{
+func (in *intake) recordOf(r *run, t engine.Timing) JobReport {
+	return JobReport{
 		JobID: r.ID(), Type: r.Type(), Key: t.Key, QueueWait: t.QueueWait, Process: t.Process,
 		Visibility: t.Visibility, Heartbeat: t.Heartbeat, Beats: t.Beats, Attempt: t.Attempt,
 		Receives: t.Receives, Fence: t.Fence,

@@ -107,7 +107,7 @@ func (p *Processor) checkRelayed(of string, letters broker.Sender, queue broker.
 func (p *Processor) checkRoom(slots int) error {
 	check := func(h Handler, of string) error {
 		if k := knownIn(h); k != nil && slots < k.slots() {
-			return badConfig("WorkerConfig.Concurrency", "%d is below %d, the Max of the Batched handler%s: no batch could be full", slots, k.slots(), of)
+			return badConfig("WorkerConfig.Concurrency", "%d is below %d, the Max of the Bulk handler%s: no batch could be full", slots, k.slots(), of)
 		}
 		return nil
 	}

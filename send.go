@@ -56,7 +56,7 @@ func Send(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error {
 		to := min(from+most, len(ms))
 		on.batch(ctx, ms[from:to], errs[from:to])
 	}
-	return broker.Batch(errs)
+	return broker.JoinEntries(errs)
 }
 
 // SendOne is Send for one message; its error is the entry's own.

@@ -34,8 +34,6 @@ type Worker struct {
 
 	acks  *batch.Queue[*run]
 	nacks *batch.Queue[*run]
-	// carrier sends anew what waits for longer than the queue keeps it; nil = nothing is.
-	carrier *carrier
 
 	mu      sync.Mutex
 	flow    *flow                       // while Run is under way
@@ -79,7 +77,7 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 	}
 	in, err := p.newIntake(deliveries{
 		letters: c.DeadLetter, name: c.Name, queue: queue, holdGroup: c.HoldGroup,
-		visibility: c.Visibility, limits: l, slots: c.Concurrency, carries: c.Carry != nil,
+		visibility: c.Visibility, limits: l, slots: c.Concurrency,
 	})
 	if err != nil {
 		return nil, err
@@ -92,15 +90,15 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 	w.acks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight(), Linger: c.AckLinger}, w.ack)
 	w.nacks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight()}, w.nack)
 	if c.Carry != nil {
-		w.carrier = &carrier{
+		in.carry = &carrier{
 			to: c.Carry, call: p.c.CallTimeout, settle: p.c.SettleTimeout, hop: in.e.LongestNack(), ordered: l.OrderedGroups,
-			patience: in.patience, log: in.log, failed: &in.foreign.uncarried,
+			patience: in.patience, log: in.log,
 			acks: func(r *run) { w.acks.Add(r) }, back: func(r *run) { w.nacks.Add(r) },
 		}
 		if p.c.Key != nil {
-			w.carrier.keyOf = in.keyOf
+			in.carry.keyOf = in.keyOf
 		}
-		w.carrier.queue = batch.New(batch.Options{Max: c.Carry.Limits().SendBatch, Flight: c.ackFlight()}, w.carrier.send)
+		in.carry.queue = batch.New(batch.Options{Max: c.Carry.Limits().SendBatch, Flight: c.ackFlight()}, in.carry.send)
 	}
 	return w, nil
 }
@@ -180,7 +178,7 @@ func (w *Worker) Run(ctx context.Context) error {
 
 // newFlow is the way of one Run's messages through the slots.
 func (w *Worker) newFlow(ctx context.Context, ready chan<- *run) *flow {
-	return w.p.e.NewFlow(&workerHost{deliveryHost{w.p}, w.l, ready, w.acks, w.nacks, w.carrier}, engine.Terms{
+	return w.p.e.NewFlow(&workerHost{deliveryHost{w.p}, w.l, ready, w.acks, w.nacks}, engine.Terms{
 		Base:       context.WithoutCancel(ctx),
 		Deliveries: w.queue,
 		Ordered:    w.l.OrderedGroups,

@@ -46,9 +46,11 @@ type WorkerConfig struct {
 	// Carry is where a message is sent anew that waits for longer than its queue can keep it, or
 	// can delay it: one whose Meta.NotBefore lies far ahead, or whose handler has called [Postpone]
 	// or [Sleep]. The copy has the same metadata, and the first message is acked when the copy is
-	// stored. Default: the queue itself, where it is a [broker.Sender]; the worker then needs the
-	// right to send to it. [NoCarry] sends nothing: a job that is due later than its queue keeps it
-	// becomes a dead letter of class "too-early". Messages of an ordered group are never sent anew,
+	// stored. Default: the queue itself, where it is a [broker.Sender] and reaches nobody else
+	// (not Pub/Sub, whose topic may have other subscriptions: see broker.Limits.FansOut). The
+	// worker then needs the right to send to it. [NoCarry] sends nothing: a job that is due later
+	// than its queue keeps it becomes a dead letter of class "too-early", and so do such jobs for
+	// an hour after a copy could not be sent. Messages of an ordered group are never sent anew,
 	// because they would lose their place.
 	Carry broker.Sender
 	// Concurrency is how many handlers run at once. Default 10; 1 to 100,000.

@@ -66,9 +66,9 @@ func ErrAt(err error, i int) error {
 	return fmt.Errorf("broker: no answer for entry %d: %v", i, err) //nolint:errorlint // see above
 }
 
-// Batch returns errs as the error of a batch call: nil when every entry is nil, else a
+// JoinEntries returns errs as the error of a batch call: nil when every entry is nil, else a
 // *BatchError.
-func Batch(errs []error) error {
+func JoinEntries(errs []error) error {
 	for _, err := range errs {
 		if err != nil {
 			return &BatchError{Errs: errs}

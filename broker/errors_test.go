@@ -44,11 +44,11 @@ func TestErrAt(t *testing.T) {
 
 func TestBatch(t *testing.T) {
 	for _, errs := range [][]error{nil, {}, {nil}, {nil, nil}} {
-		if err := Batch(errs); err != nil {
-			t.Errorf("Batch(%v) = %v, want nil", errs, err)
+		if err := JoinEntries(errs); err != nil {
+			t.Errorf("JoinEntries(%v) = %v, want nil", errs, err)
 		}
 	}
-	err := Batch([]error{nil, ErrThrottled})
+	err := JoinEntries([]error{nil, ErrThrottled})
 	var b *BatchError
 	if !errors.As(err, &b) || len(b.Errs) != 2 || b.Errs[0] != nil || b.Errs[1] != ErrThrottled {
 		t.Errorf("got %#v", err)
@@ -57,7 +57,7 @@ func TestBatch(t *testing.T) {
 
 func TestBatchErrorUnwraps(t *testing.T) {
 	own := &sdkError{"ReceiptHandleIsInvalid"}
-	err := fmt.Errorf("ack: %w", Batch([]error{nil, fmt.Errorf("%w: %w", ErrReceiptExpired, own), ErrThrottled}))
+	err := fmt.Errorf("ack: %w", JoinEntries([]error{nil, fmt.Errorf("%w: %w", ErrReceiptExpired, own), ErrThrottled}))
 	for _, want := range []error{ErrReceiptExpired, ErrThrottled} {
 		if !errors.Is(err, want) {
 			t.Errorf("errors.Is does not find %v", want)

@@ -80,9 +80,10 @@ type Meta struct {
 	// The message waits in its queue until then, so it cannot wait for longer than the queue keeps
 	// messages (SQS: 4 days unless set, 14 at most; Pub/Sub: 7 unless set, 31 at most), nor for
 	// more receives than the queue's own redrive allows (SQS one each 12 h, Pub/Sub one each 10
-	// min). A Worker that knows these settings refuses a later job at its first receive: a dead
-	// letter of class "too-early", which says from when on it can be sent. A batch does not know
-	// them. Queues in PostgreSQL and SQLite keep messages for ever.
+	// min). A Worker that knows these settings, and may, sends such a message anew in time. Where
+	// it may not, it refuses a later job at its first receive: a dead letter of class "too-early",
+	// which says from when on it can be sent. A batch does not know them. Queues in PostgreSQL and
+	// SQLite keep messages for ever.
 	NotBefore time.Time
 	// Expires is when the job is no longer worth starting; zero = never. An expired job is
 	// dead-lettered, not dropped.

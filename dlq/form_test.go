@@ -216,5 +216,5 @@ func (s *taken) Send(_ context.Context, out []broker.Outgoing) ([]string, error)
 			errs[i] = fmt.Errorf("%w: say the test", broker.ErrTooLarge)
 		}
 	}
-	return make([]string, len(out)), broker.Batch(errs)
+	return make([]string, len(out)), broker.JoinEntries(errs)
 }

@@ -199,7 +199,7 @@ func (k *keeper) extend(ctx context.Context, hs []*held, whole time.Duration) er
 	}
 	k.mu.Unlock()
 	if len(req) == 0 {
-		return broker.Batch(errs)
+		return broker.JoinEntries(errs)
 	}
 	ends, _ := ctx.Deadline()
 	one, cancel := context.WithDeadline(k.base, ends) // of the caller's context it takes the time alone
@@ -210,7 +210,7 @@ func (k *keeper) extend(ctx context.Context, hs []*held, whole time.Duration) er
 			errs[i] = errTotal // no further extension follows
 		}
 	}
-	return broker.Batch(errs)
+	return broker.JoinEntries(errs)
 }
 
 // ack takes letters out of the queue. It repeats acks that are not known to have been applied.

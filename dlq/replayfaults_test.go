@@ -96,7 +96,7 @@ func (b refusing) Send(ctx context.Context, ms []broker.Outgoing) ([]string, err
 		}
 		ids[i] = one[0]
 	}
-	return ids, broker.Batch(errs)
+	return ids, broker.JoinEntries(errs)
 }
 
 // Where nothing is taken at all, a replay ends when patience does, or at once where the queue is

@@ -48,9 +48,9 @@ type Rig struct {
 
 // Result is how a delivery went.
 type Result struct {
-	// TimingRecord is the worker's: outcome, attempt, fence, error class, times. When the worker
+	// JobReport is the worker's: outcome, attempt, fence, error class, times. When the worker
 	// died, its Outcome is "crashed", and its Key that of the claim.
-	onceq.TimingRecord
+	onceq.JobReport
 	// Action is what became of the delivery, and Delay the nack's. Both are 0 when the worker died
 	// before.
 	Action onceq.Action
@@ -225,7 +225,7 @@ func (r *Rig) deliver(m *broker.Message) Result {
 	r.last = &copied
 	begun, overdue := time.Now(), time.NewTimer(startPatience)
 	defer overdue.Stop()
-	p, w := new(Process), &watch{next: m, ended: make(chan onceq.TimingRecord, 1), overdue: overdue}
+	p, w := new(Process), &watch{next: m, ended: make(chan onceq.JobReport, 1), overdue: overdue}
 	p.At(r.faults...)
 	r.faults = nil
 	r.mu.Lock()
@@ -248,7 +248,7 @@ func (r *Rig) deliver(m *broker.Message) Result {
 
 	var got Result
 	select {
-	case got.TimingRecord = <-w.ended:
+	case got.JobReport = <-w.ended:
 		stop()
 		select {
 		case err := <-done:

@@ -12,7 +12,7 @@ import (
 // watch is a queue that holds one message, and sees what becomes of it.
 type watch struct {
 	broker.Receiver
-	ended   chan onceq.TimingRecord
+	ended   chan onceq.JobReport
 	overdue *time.Timer
 
 	mu     sync.Mutex
@@ -74,7 +74,7 @@ func (o *observer) JobStarted(ctx context.Context, j *onceq.Job) context.Context
 	return ctx
 }
 
-func (o *observer) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (o *observer) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	if o.user != nil {
 		o.user.JobEnded(ctx, r)
 	}

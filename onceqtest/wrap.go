@@ -225,7 +225,7 @@ func answered[Q any](ctx context.Context, p *Process, op Op, qs []Q, do func(con
 			if ids != nil {
 				ids = filled(ids, len(qs), hit, "")
 			}
-			return ids, broker.Batch(filled(errs(others, len(left)), len(qs), hit, err))
+			return ids, broker.JoinEntries(filled(errs(others, len(left)), len(qs), hit, err))
 		}
 		r.spoil = func(ctx context.Context, hit []int, err error) ([]string, error) {
 			ids, whole := do(ctx, qs)
@@ -239,7 +239,7 @@ func answered[Q any](ctx context.Context, p *Process, op Op, qs []Q, do func(con
 					ids[i] = ""
 				}
 			}
-			return ids, broker.Batch(es)
+			return ids, broker.JoinEntries(es)
 		}
 	}
 	return r.run(ctx)

@@ -56,7 +56,7 @@ func ExampleOptions_onLost() {
 				errs[i] = broker.ErrReceiptExpired
 			}
 		}
-		return broker.Batch(errs) // each entry is answered alone
+		return broker.JoinEntries(errs) // each entry is answered alone
 	}
 	m, err := visibility.New(extend, visibility.Options[*job]{
 		Timeout:  30 * time.Second,

@@ -130,7 +130,7 @@ func TestConcurrentUse(t *testing.T) {
 				for i := range errs {
 					errs[i] = []error{nil, nil, nil, errTransient, broker.ErrReceiptExpired, ErrLater}[rand.IntN(6)]
 				}
-				return broker.Batch(errs)
+				return broker.JoinEntries(errs)
 			})
 		var wg sync.WaitGroup
 		for g := range 8 {

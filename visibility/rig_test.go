@@ -200,7 +200,7 @@ func only(l int, err error) Extender[int] {
 				errs[i] = err
 			}
 		}
-		return broker.Batch(errs)
+		return broker.JoinEntries(errs)
 	}
 }
 

@@ -95,5 +95,5 @@ func (a *answers) err() error {
 	if a.errs == nil {
 		return nil
 	}
-	return broker.Batch(a.errs)
+	return broker.JoinEntries(a.errs)
 }

@@ -188,7 +188,7 @@ func (q *queue) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error
 		}
 		q.Wake()
 	}
-	return ids, broker.Batch(errs)
+	return ids, broker.JoinEntries(errs)
 }
 
 func (q *queue) itemAsIs(o *broker.Outgoing, i int) (item, error) {

@@ -46,7 +46,7 @@ func (d *destination) Send(ctx context.Context, ms []broker.Outgoing) ([]string,
 			ids[i] = fmt.Sprint(len(d.sent))
 		}
 	}
-	return ids, broker.Batch(errs)
+	return ids, broker.JoinEntries(errs)
 }
 
 // keys are those of what was sent, in order.

@@ -77,7 +77,7 @@ func (b *Outbox) Ack(ctx context.Context, rs []broker.Receipt) error {
 	errs := make([]error, len(rs))
 	ds := b.beginAck(rs, errs)
 	if len(ds) == 0 {
-		return broker.Batch(errs)
+		return broker.JoinEntries(errs)
 	}
 	left, err := b.remove(ctx, ds)
 	if b.endAck(ds, left, err) {
@@ -91,7 +91,7 @@ func (b *Outbox) Ack(ctx context.Context, rs []broker.Receipt) error {
 			errs[d.i] = b.wrap(callAck, fmt.Errorf("%w: DynamoDB has left the message out", broker.ErrThrottled))
 		}
 	}
-	return broker.Batch(errs)
+	return broker.JoinEntries(errs)
 }
 
 func (b *Outbox) beginAck(rs []broker.Receipt, errs []error) (ds []deletion) {
@@ -185,7 +185,7 @@ func (b *Outbox) Nack(ctx context.Context, hs []broker.Hold) error {
 	if again {
 		b.wakes.wake()
 	}
-	return broker.Batch(errs)
+	return broker.JoinEntries(errs)
 }
 
 // Extend hides the messages for their time from now, 100 ms to two thirds of [Options].Lease, as
@@ -219,7 +219,7 @@ func (b *Outbox) Extend(ctx context.Context, hs []broker.Hold) error {
 			errs[i] = b.wrap(callExtend, errNotKept)
 		}
 	}
-	return broker.Batch(errs)
+	return broker.JoinEntries(errs)
 }
 
 // partitionsOf are those of the open deliveries, and the longest time that one asks for.

@@ -57,7 +57,7 @@ func TestPolicyBoundsANotBefore(t *testing.T) {
 				w.Fatal(err)
 			}
 		}
-		p := w.work(takes(time.Second), bare)
+		p := w.work(takes(time.Second), nil)
 		<-time.After(2 * time.Hour)
 		p.drain()
 		if w.effects["near"] != 1 || w.effects["far"] != 0 {
@@ -86,7 +86,7 @@ func TestPolicyIsNoBoundWhereMessagesAreCarried(t *testing.T) {
 			w.Fatal(err)
 		}
 		var at []time.Duration
-		p := w.work(func(context.Context, *onceq.Job) error { at = append(at, time.Since(begun)); return nil }, nil)
+		p := w.work(func(context.Context, *onceq.Job) error { at = append(at, time.Since(begun)); return nil }, func(c *config) { c.Carry = w.queue })
 		w.until(3*time.Hour, "done", w.allDone(1))
 		p.drain()
 		if len(at) != 1 || at[0] < 2*time.Hour || at[0] > 2*time.Hour+time.Minute {

@@ -66,7 +66,7 @@ func (b *Broker) Send(ctx context.Context, ms []broker.Outgoing) ([]string, erro
 	if s.errs == nil {
 		return s.ids, nil
 	}
-	return s.ids, broker.Batch(s.errs)
+	return s.ids, broker.JoinEntries(s.errs)
 }
 
 // sending is one Send.

@@ -210,5 +210,5 @@ func (s *settling) err() error {
 	for _, t := range s.twins {
 		s.errs[t[0]] = s.errs[t[1]]
 	}
-	return broker.Batch(s.errs)
+	return broker.JoinEntries(s.errs)
 }

@@ -53,7 +53,7 @@ func TestJobsThatOutlastTheSubscription(t *testing.T) {
 				var ran []time.Time
 				h := func(context.Context, *onceq.Job) error { ran = append(ran, time.Now()); return nil }
 				if c.why != "" {
-					p := w.work(h, bare)
+					p := w.work(h, nil)
 					<-time.After(time.Minute)
 					p.drain()
 					q, err := dlq.New(w.letters, &dlq.Options{Name: "dead", Visibility: time.Minute})
@@ -73,7 +73,7 @@ func TestJobsThatOutlastTheSubscription(t *testing.T) {
 				if c.why != "" {
 					<-time.After(time.Until(due) - 9*time.Minute)
 				}
-				p := w.work(h, bare)
+				p := w.work(h, nil)
 				<-time.After(time.Until(due) + time.Minute)
 				p.drain()
 				if len(ran) != 1 || ran[0].Before(due) {
@@ -83,6 +83,3 @@ func TestJobsThatOutlastTheSubscription(t *testing.T) {
 		})
 	}
 }
-
-// bare sends nothing anew.
-func bare(c *config) { c.Carry = onceq.NoCarry }

@@ -73,7 +73,7 @@ func (q pubsubQueue) each(ds []*delivery, do func(ids []string) error) error {
 	for i := range ids {
 		errs[i] = classifyPubSub(do(ids[i : i+1]))
 	}
-	return broker.Batch(errs)
+	return broker.JoinEntries(errs)
 }
 
 // classifyPubSub knows what Pub/Sub says of ack ids.

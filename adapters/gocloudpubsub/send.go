@@ -82,7 +82,7 @@ func (b *Broker) Send(ctx context.Context, ms []broker.Outgoing) ([]string, erro
 			b.stats.Sent++
 		}
 	}
-	return ids, broker.Batch(errs)
+	return ids, broker.JoinEntries(errs)
 }
 
 // chains are the positions of messages that go one after the other.

@@ -49,7 +49,7 @@ func byTime(times []time.Duration, do func(d time.Duration, at []int) error) err
 			errs[i] = broker.ErrAt(err, n)
 		}
 	}
-	return broker.Batch(errs)
+	return broker.JoinEntries(errs)
 }
 
 func receivedOf(m *pubsub.Message) *pubsubpb.ReceivedMessage {

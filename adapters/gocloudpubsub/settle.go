@@ -102,7 +102,7 @@ func (b *Broker) byGocloud(ctx context.Context, call string, hs []broker.Hold) e
 		b.ledger.leave(h.Receipt)
 		b.endIfIdle(d.from)
 	}
-	return broker.Batch(errs)
+	return broker.JoinEntries(errs)
 }
 
 // byService settles or extends past gocloud those entries whose time is within the bounds.
@@ -138,7 +138,7 @@ func (b *Broker) byService(ctx context.Context, call string, hs []broker.Hold, l
 	}
 	b.mu.Unlock()
 	if len(ds) == 0 {
-		return broker.Batch(errs)
+		return broker.JoinEntries(errs)
 	}
 	answer := do(ctx, ds, times)
 	b.mu.Lock()
@@ -160,7 +160,7 @@ func (b *Broker) byService(ctx context.Context, call string, hs []broker.Hold, l
 			b.settled(hs[i].Receipt, d)
 		}
 	}
-	return broker.Batch(errs)
+	return broker.JoinEntries(errs)
 }
 
 // settled forgets what was settled past gocloud. b.mu is held.

@@ -75,7 +75,7 @@ func positions(n, successful int, failed []types.BatchResultErrorEntry) error {
 		api := &smithy.GenericAPIError{Code: deref(f.Code), Message: deref(f.Message), Fault: smithy.FaultServer}
 		errs[i] = classifySQS(api)
 	}
-	return broker.Batch(errs)
+	return broker.JoinEntries(errs)
 }
 
 // classifySQS knows what SQS says of receipt handles. For other codes gocloud's are read.

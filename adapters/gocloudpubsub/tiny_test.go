@@ -192,7 +192,7 @@ func (q *tiny) extend(_ context.Context, ms []*pubsub.Message, d time.Duration) 
 		}
 		of.m.hidden = time.Now().Add(d)
 	}
-	return broker.Batch(errs)
+	return broker.JoinEntries(errs)
 }
 
 func (q *tiny) extender() *gocloudpubsub.Extender {

@@ -90,7 +90,7 @@ func (b *Broker) send(ms []broker.Outgoing) ([]string, error) {
 		errs = b.failEntry(errs, len(ms), i, "send", err)
 	}
 	b.end(now)
-	return ids, broker.Batch(errs)
+	return ids, broker.JoinEntries(errs)
 }
 
 // pack checks the messages and copies what the queue keeps of them, with few allocations

@@ -62,7 +62,7 @@ func (b *Broker) settle(ctx context.Context, op string, n int, apply func(i int,
 	}
 	b.end(now)
 	b.mu.Unlock()
-	return broker.Batch(errs)
+	return broker.JoinEntries(errs)
 }
 
 // failEntry notes the error of entry i of n.

@@ -33,9 +33,9 @@ func benchTel(tb testing.TB, o otelonceq.Options, more ...sdkmetric.Option) *ote
 }
 
 // doneRecord is that of a job like any other.
-func doneRecord() *onceq.TimingRecord {
+func doneRecord() *onceq.JobReport {
 	now := time.Now()
-	return &onceq.TimingRecord{
+	return &onceq.JobReport{
 		JobID: "0199f3a2-7c1e-7b3a-9d55-0242ac120002", Type: "charge", Key: dedupe.Key{Scope: "orders:charge", Key: "A-1"}, Queue: "orders",
 		Outcome: onceq.OutcomeDone, Ran: true, Attempt: 1, Receives: 1, Fence: 1, QueueWait: 20 * time.Millisecond, Process: 35 * time.Millisecond,
 		Began: now, Ended: now, Held: 2 * time.Millisecond, Settle: 3 * time.Millisecond, Age: 60 * time.Millisecond, Heartbeat: true,
@@ -145,7 +145,7 @@ func inAHandler(tb testing.TB, f func(run func())) {
 
 type spanRig struct {
 	o   onceq.Observer
-	rec *onceq.TimingRecord
+	rec *onceq.JobReport
 }
 
 func (r *spanRig) run(ctx context.Context, j *onceq.Job) { r.o.JobEnded(r.o.JobStarted(ctx, j), r.rec) }

@@ -27,7 +27,7 @@ func refused(o onceq.Outcome) bool {
 
 // failureOf says whether the delivery counts as a failure, of which class, and whether it was the
 // last: no attempt follows.
-func failureOf(r *onceq.TimingRecord) (class string, final, failed bool) {
+func failureOf(r *onceq.JobReport) (class string, final, failed bool) {
 	switch {
 	case r.Outcome == onceq.OutcomeFailed || r.Outcome == onceq.OutcomeParked || refused(r.Outcome):
 		if class = r.ErrClass; class == "" {
@@ -42,7 +42,7 @@ func failureOf(r *onceq.TimingRecord) (class string, final, failed bool) {
 
 // secret reports whether the fence is a permission: that of a job which has failed, or is parked,
 // may reopen the failure.
-func secret(r *onceq.TimingRecord) bool {
+func secret(r *onceq.JobReport) bool {
 	return r.ErrClass != "" && r.Outcome != onceq.OutcomeRetried && r.Outcome != onceq.OutcomeLeaseLost
 }
 

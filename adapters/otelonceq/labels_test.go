@@ -67,7 +67,7 @@ func TestCardinalityIsBounded(t *testing.T) {
 	r := newRig(t, rigOptions{noTraces: true, Options: otelonceq.Options{Known: []string{"charge", "mail"}}})
 	o := r.tel.Observer()
 	for i := range 10_000 {
-		o.JobEnded(context.Background(), &onceq.TimingRecord{
+		o.JobEnded(context.Background(), &onceq.JobReport{
 			Queue: "orders", Type: fmt.Sprint("made-up-", i), ErrClass: fmt.Sprint("class-", i), Ran: true, Outcome: onceq.OutcomeRetried, Receives: 1,
 		})
 		if i%100 == 0 {
@@ -75,7 +75,7 @@ func TestCardinalityIsBounded(t *testing.T) {
 		}
 	}
 	record := func(typ, class string) {
-		o.JobEnded(context.Background(), &onceq.TimingRecord{Queue: "orders", Type: typ, ErrClass: class, Ran: true, Outcome: onceq.OutcomeFailed, Attempt: 1, Receives: 1})
+		o.JobEnded(context.Background(), &onceq.JobReport{Queue: "orders", Type: typ, ErrClass: class, Ran: true, Outcome: onceq.OutcomeFailed, Attempt: 1, Receives: 1})
 	}
 	record("charge", onceq.ClassInterrupted)
 	record("mail", onceq.ClassPanic)
@@ -118,7 +118,7 @@ func TestBeyondTheLimitOfTheSDK(t *testing.T) {
 	var before map[string]float64
 	for round := 1; round <= 4; round++ {
 		for i := range 1000 * round {
-			o.JobEnded(context.Background(), &onceq.TimingRecord{Queue: "orders", Type: fmt.Sprint("type-", i), Outcome: onceq.OutcomeDone})
+			o.JobEnded(context.Background(), &onceq.JobReport{Queue: "orders", Type: fmt.Sprint("type-", i), Outcome: onceq.OutcomeDone})
 		}
 		sum, after := series()
 		if want := float64(1000 * round * (round + 1) / 2); sum != want || len(after) > 2000 {
@@ -137,7 +137,7 @@ func TestBeyondTheLimitOfTheSDK(t *testing.T) {
 func TestLabelsAreText(t *testing.T) {
 	r := newRig(t, rigOptions{noTraces: true})
 	for _, typ := range []string{"\xff\xfe", "a\x80", strings.Repeat("é", 200), "line\nbreak\x00"} {
-		r.tel.Observer().JobEnded(context.Background(), &onceq.TimingRecord{Queue: "q\xff", Type: typ, Outcome: onceq.OutcomeDone, ErrClass: typ})
+		r.tel.Observer().JobEnded(context.Background(), &onceq.JobReport{Queue: "q\xff", Type: typ, Outcome: onceq.OutcomeDone, ErrClass: typ})
 	}
 	for typ := range distinct(r.scrape(), "type") {
 		if len(typ) > 100 {
@@ -157,7 +157,7 @@ func TestSeries(t *testing.T) {
 	each := func(queues func(typ int) []int) families {
 		for typ := range 20 {
 			for _, q := range queues(typ) {
-				rec := onceq.TimingRecord{
+				rec := onceq.JobReport{
 					Queue: fmt.Sprint("queue-", q), Type: fmt.Sprint("type-", typ), Ran: true, Attempt: 1, Receives: 1,
 					QueueWait: time.Second, Age: time.Second, Ended: time.Now(), From: "w-1",
 				}
@@ -232,7 +232,7 @@ func linesOf(m *dto.Metric) int {
 func TestTypesOfAMuxAreKnown(t *testing.T) {
 	bubble(t, rigOptions{noTraces: true}, func(t *testing.T, r *rig) {
 		for i := range 200 {
-			r.tel.Observer().JobEnded(context.Background(), &onceq.TimingRecord{Queue: "orders", Type: fmt.Sprint(i), Outcome: onceq.OutcomeNoHandler})
+			r.tel.Observer().JobEnded(context.Background(), &onceq.JobReport{Queue: "orders", Type: fmt.Sprint(i), Outcome: onceq.OutcomeNoHandler})
 		}
 		var mux onceq.Mux
 		mux.On("charge", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }), nil)
@@ -314,7 +314,7 @@ func (a *answers) Send(_ context.Context, ms []broker.Outgoing) ([]string, error
 func TestWaitIsOfTheFirstAttempt(t *testing.T) {
 	r := newRig(t, rigOptions{noTraces: true})
 	for attempt := 1; attempt <= 3; attempt++ {
-		r.tel.Observer().JobEnded(context.Background(), &onceq.TimingRecord{
+		r.tel.Observer().JobEnded(context.Background(), &onceq.JobReport{
 			Queue: "orders", Type: "charge", Ran: true, Attempt: attempt, QueueWait: time.Minute, Outcome: onceq.OutcomeRetried, ErrClass: "error",
 		})
 	}

@@ -25,13 +25,13 @@ func (o *observer) JobStarted(ctx context.Context, j *onceq.Job) context.Context
 	return o.t.started(ctx, j)
 }
 
-func (o *observer) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (o *observer) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	began, of := o.t.ended(ctx, r)
 	o.t.measure(began, of, r)
 }
 
 // measure records the metrics of a delivery. ctx has the span, for exemplars.
-func (t *Telemetry) measure(ctx context.Context, of *typeLabels, r *onceq.TimingRecord) {
+func (t *Telemetry) measure(ctx context.Context, of *typeLabels, r *onceq.JobReport) {
 	m := &t.m
 	of.byOutcome(r.Outcome).grow(1)
 	if late(r.Outcome) {
@@ -75,7 +75,7 @@ func (t *Telemetry) measure(ctx context.Context, of *typeLabels, r *onceq.Timing
 	}
 }
 
-func (t *Telemetry) attempted(ctx context.Context, of *typeLabels, r *onceq.TimingRecord, class string) {
+func (t *Telemetry) attempted(ctx context.Context, of *typeLabels, r *onceq.JobReport, class string) {
 	if r.Attempt <= 0 {
 		return
 	}

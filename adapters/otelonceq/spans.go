@@ -122,7 +122,7 @@ func isDo(m *broker.Message) bool {
 }
 
 // ended ends the span, if there is one, and answers what the job's metrics are recorded with.
-func (t *Telemetry) ended(ctx context.Context, r *onceq.TimingRecord) (context.Context, *typeLabels) {
+func (t *Telemetry) ended(ctx context.Context, r *onceq.JobReport) (context.Context, *typeLabels) {
 	labels := t.job(t.queue(r.Queue), r.Type)
 	if !r.Ran {
 		return background, labels
@@ -146,7 +146,7 @@ func (t *Telemetry) ended(ctx context.Context, r *onceq.TimingRecord) (context.C
 // slowSettle is from when on a settlement has a span of its own.
 const slowSettle = 100 * time.Millisecond
 
-func (t *Telemetry) endSpan(c *jobContext, r *onceq.TimingRecord) {
+func (t *Telemetry) endSpan(c *jobContext, r *onceq.JobReport) {
 	defer t.survive() // the metrics are still to be recorded
 	end := r.Ended
 	if end.IsZero() {
@@ -171,7 +171,7 @@ func (t *Telemetry) endSpan(c *jobContext, r *onceq.TimingRecord) {
 }
 
 // tell writes what a person looks for in a run that did not go well.
-func (t *Telemetry) tell(span trace.Span, r *onceq.TimingRecord, end time.Time) {
+func (t *Telemetry) tell(span trace.Span, r *onceq.JobReport, end time.Time) {
 	if r.From != "" {
 		span.SetAttributes(attrFrom.String(r.From))
 		span.AddEvent("took_over", trace.WithTimestamp(r.Began), trace.WithAttributes(
@@ -201,7 +201,7 @@ func (t *Telemetry) tell(span trace.Span, r *onceq.TimingRecord, end time.Time) 
 	span.SetStatus(codes.Error, r.Err)
 }
 
-func (t *Telemetry) settleSpan(c *jobContext, r *onceq.TimingRecord, began time.Time, failed bool) {
+func (t *Telemetry) settleSpan(c *jobContext, r *onceq.JobReport, began time.Time, failed bool) {
 	of := t.queue(r.Queue)
 	queue := of.name
 	_, span := t.traces.tracer.Start(c.Context, of.spans.settle, ofClient, trace.WithTimestamp(began),

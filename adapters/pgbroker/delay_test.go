@@ -32,7 +32,7 @@ func TestDelayBeyondRetention(t *testing.T) {
 	runs := 0
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { runs++; ran(); return nil }),
-		Observer: ends(func(r *onceq.TimingRecord) {
+		Observer: ends(func(r *onceq.JobReport) {
 			if r.Outcome != onceq.OutcomeDone {
 				t.Errorf("it ended as %s: %s", r.Outcome, r.Err)
 				ran()
@@ -53,7 +53,7 @@ func TestDelayBeyondRetention(t *testing.T) {
 }
 
 // ends is an Observer of ends.
-type ends func(*onceq.TimingRecord)
+type ends func(*onceq.JobReport)
 
 func (f ends) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
-func (f ends) JobEnded(_ context.Context, r *onceq.TimingRecord)            { f(r) }
+func (f ends) JobEnded(_ context.Context, r *onceq.JobReport)               { f(r) }

@@ -130,7 +130,7 @@ func (t *txSender) Send(ctx context.Context, ms []broker.Outgoing) ([]string, er
 				part.next, len(part.at), q.sql().name))
 		}
 	}
-	return p.ids, broker.Batch(p.errs)
+	return p.ids, broker.JoinEntries(p.errs)
 }
 
 // explainTx says what to do about an error within the user's transaction.

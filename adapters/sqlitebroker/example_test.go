@@ -162,7 +162,7 @@ type printer struct {
 
 func (*printer) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
 
-func (p *printer) JobEnded(_ context.Context, r *onceq.TimingRecord) {
+func (p *printer) JobEnded(_ context.Context, r *onceq.JobReport) {
 	fmt.Printf("%s: %s\n", r.Key.Key, r.Outcome)
 	if p.left--; p.left == 0 {
 		p.stop()

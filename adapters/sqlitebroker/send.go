@@ -50,7 +50,7 @@ func (q *Queue) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error
 		}
 		q.wakes.Wake()
 	}
-	return p.ids, broker.Batch(p.errs)
+	return p.ids, broker.JoinEntries(p.errs)
 }
 
 // parcel is a batch on its way into the table.

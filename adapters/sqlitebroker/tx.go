@@ -73,7 +73,7 @@ func (t *txSender) Send(ctx context.Context, ms []broker.Outgoing) ([]string, er
 	if err != nil {
 		return nil, q.wrap(call, explainTx(q.sql.table, err))
 	}
-	return p.ids, broker.Batch(p.errs)
+	return p.ids, broker.JoinEntries(p.errs)
 }
 
 // checkFile refuses a transaction on another file.

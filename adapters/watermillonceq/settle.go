@@ -44,7 +44,7 @@ func (u *subscription) extend(ctx context.Context, ds []*delivery) error {
 		holds, at = append(holds, broker.Hold{Receipt: d.from.Receipt, For: length}), append(at, i)
 	}
 	if len(holds) == 0 {
-		return broker.Batch(errs)
+		return broker.JoinEntries(errs)
 	}
 	err := u.b.Extend(ctx, holds)
 	for n, i := range at {
@@ -52,7 +52,7 @@ func (u *subscription) extend(ctx context.Context, ds []*delivery) error {
 			errs[i] = errTotal // no further extension follows
 		}
 	}
-	return broker.Batch(errs)
+	return broker.JoinEntries(errs)
 }
 
 // lost is told of a lease that is over, or may be. The handler works on: a claim on the key, where

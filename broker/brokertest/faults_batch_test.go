@@ -17,7 +17,7 @@ func shifted(err error) error {
 	if !errors.As(err, &b) || len(b.Errs) < 2 {
 		return err
 	}
-	return broker.Batch(append(b.Errs[1:len(b.Errs):len(b.Errs)], b.Errs[0]))
+	return broker.JoinEntries(append(b.Errs[1:len(b.Errs):len(b.Errs)], b.Errs[0]))
 }
 
 func batchFaults() []fault {

@@ -113,7 +113,7 @@ func (b *bank) report() {
 func newScreen(b *bank, ends int, last func()) *screen.Screen {
 	return &screen.Screen{
 		Out: b.out, Left: ends, Last: last,
-		Line: func(_ context.Context, r *onceq.TimingRecord) string {
+		Line: func(_ context.Context, r *onceq.JobReport) string {
 			switch {
 			case r.Outcome == onceq.OutcomeFailed:
 				b.say("%s becomes a dead letter: %s", r.Key.Key, r.Err)
@@ -124,7 +124,7 @@ func newScreen(b *bank, ends int, last func()) *screen.Screen {
 			}
 			return ""
 		},
-		Ends: func(r *onceq.TimingRecord) bool {
+		Ends: func(r *onceq.JobReport) bool {
 			return r.Outcome == onceq.OutcomeFailed || r.Outcome == onceq.OutcomeDone || r.ErrClass == onceq.ClassPermanent
 		},
 	}

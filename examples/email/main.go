@@ -82,7 +82,7 @@ func scene(ctx context.Context, out io.Writer, s *server, policy dedupe.Policy) 
 				Interrupted: policy,
 				Backoff:     func(int, error) time.Duration { return cutOff },
 			},
-			Logger: slog.New(slog.DiscardHandler), Observer: &screen.Screen{Out: out, Left: ends, Last: stop, Line: func(_ context.Context, r *onceq.TimingRecord) string {
+			Logger: slog.New(slog.DiscardHandler), Observer: &screen.Screen{Out: out, Left: ends, Last: stop, Line: func(_ context.Context, r *onceq.JobReport) string {
 				return fmt.Sprintf("  worker:   %-24s %s", dlq.Printable(r.Key.Key), strings.TrimSpace(string(r.Outcome)+" "+r.ErrClass))
 			}},
 		}))

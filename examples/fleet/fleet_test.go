@@ -296,20 +296,24 @@ func TestStoreOptions(t *testing.T) {
 	}
 }
 
-// Without the library the same run charges twice: at the least what is slow.
+// Without the library the same run charges twice: what is sent twice, and most of what is slow.
 func TestThePlainLoopChargesTwice(t *testing.T) {
 	t.Parallel()
 	o := quick(t, 1)
 	o.Naive = true
 	d, r, out := demonstrate(t, o, kinds["sqs"], storeOptions{})
 	require.False(t, r.After.Holds())
-	twice := 0
+	sent, slow := 0, 0
 	for _, row := range d.rows {
-		if row.Kind == shop.Slow || row.Kind == shop.Good && row.Times > 1 {
-			twice++
+		switch {
+		case row.Kind == shop.Slow:
+			slow++
+		case row.Kind == shop.Good && row.Times > 1:
+			sent++
 		}
 	}
-	require.GreaterOrEqual(t, r.After.Doubled, twice, "%s", out)
+	// A slow order is charged once where no worker was free before its first one had ended.
+	require.GreaterOrEqual(t, r.After.Doubled, sent+slow/2, "%s", out)
 	require.Zero(t, r.After.PoisonLost, "%s", out)
 	require.Contains(t, out, "charges too many")
 }

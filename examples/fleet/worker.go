@@ -73,7 +73,7 @@ func (teller) JobStarted(ctx context.Context, _ *onceq.Job) context.Context {
 	return ctx
 }
 
-func (teller) JobEnded(_ context.Context, r *onceq.TimingRecord) {
+func (teller) JobEnded(_ context.Context, r *onceq.JobReport) {
 	if r.Process > 0 {
 		child.Tell(lineReturned)
 	}

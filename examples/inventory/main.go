@@ -103,7 +103,7 @@ func scene(ctx context.Context, out io.Writer, db *sql.DB, update string) (piece
 			Timeout: 50 * time.Millisecond,
 			Backoff: func(int, error) time.Duration { return 0 },
 		},
-		Logger: slog.New(slog.DiscardHandler), Observer: &screen.Screen{Out: out, Left: 1, Last: stop, Line: func(_ context.Context, r *onceq.TimingRecord) string {
+		Logger: slog.New(slog.DiscardHandler), Observer: &screen.Screen{Out: out, Left: 1, Last: stop, Line: func(_ context.Context, r *onceq.JobReport) string {
 			line := fmt.Sprintf("  worker:  attempt %d ends: %s", r.Attempt, strings.TrimSpace(string(r.Outcome)+" "+r.ErrClass))
 			if r.Outcome == onceq.OutcomeRetried {
 				shelf = 3

@@ -124,7 +124,7 @@ func run(ctx context.Context, out io.Writer, db *sql.DB) {
 	defer stop()
 	p := must(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.JSON(o.write), Store: store, Scope: "invoices",
-		Logger: slog.New(slog.DiscardHandler), Observer: &screen.Screen{Out: out, Left: len(news), Last: stop, Line: func(ctx context.Context, r *onceq.TimingRecord) string {
+		Logger: slog.New(slog.DiscardHandler), Observer: &screen.Screen{Out: out, Left: len(news), Last: stop, Line: func(ctx context.Context, r *onceq.JobReport) string {
 			what := r.Err
 			if inv, status, err := onceq.Result[invoice](ctx, store, r.Key); err == nil && status == dedupe.Done {
 				what = fmt.Sprintf("invoice %d", inv.Number) // it is kept with the key

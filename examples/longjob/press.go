@@ -21,7 +21,7 @@ type press struct {
 	mu        sync.Mutex
 	printed   map[int]int    // how often, by page
 	bookmarks map[string]int // the last page
-	records   []onceq.TimingRecord
+	records   []onceq.JobReport
 }
 
 func newPress(out io.Writer) *press {
@@ -54,9 +54,9 @@ func (p *press) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
 	return ctx
 }
 
-// JobEnded prints the timing record: from it one reads whether a job outlived its timeout, and why
+// JobEnded prints the job report: from it one reads whether a job outlived its timeout, and why
 // that was no harm.
-func (p *press) JobEnded(_ context.Context, r *onceq.TimingRecord) {
+func (p *press) JobEnded(_ context.Context, r *onceq.JobReport) {
 	heartbeat := "off"
 	if r.Heartbeat {
 		heartbeat = "on"

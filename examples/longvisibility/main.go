@@ -107,7 +107,7 @@ func readBookmark(ctx context.Context, db *sql.DB) (chapter int, err error) {
 func (w *worker) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
 
 // JobEnded prints what there is to know of the timeouts.
-func (w *worker) JobEnded(_ context.Context, r *onceq.TimingRecord) {
+func (w *worker) JobEnded(_ context.Context, r *onceq.JobReport) {
 	fmt.Fprintf(w.out, "  %s: %s after %.1f s of work: visibility timeout %v, %d beats, delivery %d\n",
 		w.name, r.Outcome, r.Process.Seconds(), r.Visibility, r.Beats, r.Receives)
 	if r.Outcome == onceq.OutcomeDone {

@@ -122,7 +122,7 @@ func (a *api) report(out io.Writer) {
 }
 
 // line tells how a delivery ended, and why.
-func line(_ context.Context, r *onceq.TimingRecord) string {
+func line(_ context.Context, r *onceq.JobReport) string {
 	text := fmt.Sprintf("  worker:  %-7s %s", dlq.Printable(r.Key.Key), r.Outcome)
 	if r.Err != "" {
 		_, why, found := strings.Cut(r.Err, `": `) // without the URL

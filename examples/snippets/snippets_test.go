@@ -98,7 +98,7 @@ type count struct {
 
 func (c *count) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
 
-func (c *count) JobEnded(context.Context, *onceq.TimingRecord) {
+func (c *count) JobEnded(context.Context, *onceq.JobReport) {
 	if c.left--; c.left == 0 {
 		c.stop()
 	}

@@ -12,7 +12,10 @@ import (
 
 type receipts struct{ calls int }
 
-func (r *receipts) Charge(context.Context, string, int) (string, error) { r.calls++; return "ch_1", nil }
+func (r *receipts) Charge(context.Context, string, int) (string, error) {
+	r.calls++
+	return "ch_1", nil
+}
 
 func (r *receipts) Receipt(context.Context, string, string) (string, error) {
 	r.calls++

@@ -119,7 +119,7 @@ func scene(ctx context.Context, out io.Writer, pool *pgxpool.Pool, store *pgstor
 	p := must(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: handler, Store: store, Scope: scope,
 		Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return 50 * time.Millisecond }},
-		Logger:   slog.New(slog.DiscardHandler), Observer: &screen.Screen{Out: out, Left: len(orders), Last: stop, Line: func(_ context.Context, r *onceq.TimingRecord) string {
+		Logger:   slog.New(slog.DiscardHandler), Observer: &screen.Screen{Out: out, Left: len(orders), Last: stop, Line: func(_ context.Context, r *onceq.JobReport) string {
 			return strings.TrimRight(fmt.Sprintf("  %s %-12s %s", dlq.Printable(r.Key.Key), r.Outcome, dlq.Printable(r.Err)), " ")
 		}},
 	}))

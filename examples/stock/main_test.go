@@ -275,7 +275,7 @@ type tally struct {
 
 func (s *tally) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
 
-func (s *tally) JobEnded(_ context.Context, r *onceq.TimingRecord) {
+func (s *tally) JobEnded(_ context.Context, r *onceq.JobReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.outcomes[string(r.Outcome)]++

@@ -20,7 +20,7 @@ var atRoot = []string{
 	"README.md", "RELIABILITY.md", "SECURITY.md", "adapters", "api", "broker", "cmd", "control",
 	"dedupe", "dlq", "docs", "examples", "go.mod", "go.sum", "go.work", "go.work.sum", "internal",
 	"localstack", "onceqtest", "ops", "sqsfake", "visibility",
-	"ahead.go", "batched.go", "batches.go", "card.go", "config.go", "do.go", "doc.go", "doflights.go",
+	"ahead.go", "bulk.go", "batches.go", "card.go", "config.go", "do.go", "doc.go", "doflights.go",
 	"dotry.go", "errors.go", "example_do_test.go", "example_errors_test.go", "example_mux_test.go",
 	"example_observe_test.go", "example_test.go", "example_worker_test.go", "forward.go",
 	"handler.go", "health.go", "hosts.go", "intake.go", "internal_test.go", "job.go",

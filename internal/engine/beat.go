@@ -23,7 +23,7 @@ func (en *Engine[J]) extend(ctx context.Context, rs []*Run[J]) error {
 	errs := make([]error, len(rs))
 	en.renewClaims(ctx, rs, errs)
 	en.holdDeliveries(rs, errs)
-	return broker.Batch(errs)
+	return broker.JoinEntries(errs)
 }
 
 func (en *Engine[J]) renewClaims(ctx context.Context, rs []*Run[J], errs []error) {

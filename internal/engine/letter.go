@@ -145,6 +145,9 @@ func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 func (en *Engine[J]) deadAs(r *Run[J], fence uint64) Outcome {
 	switch {
 	case r.Said != dedupe.Won && fence == 0, r.Verdict.Refused: // the message itself was refused
+		if r.Verdict.Class == verdict.Plain { // the one refusal whose letter has a class of runs, too
+			return BadFingerprint
+		}
 		return Outcome(r.Verdict.Class)
 	case r.Said == dedupe.AlreadyFailed:
 		return AlreadyFailed

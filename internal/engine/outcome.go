@@ -30,6 +30,7 @@ const (
 	InProgress       Outcome = "in-progress"
 	HandedOver       Outcome = "handed-over"
 	Stale            Outcome = "stale"
+	BadFingerprint   Outcome = "bad-fingerprint"
 	ClaimRefused     Outcome = "claim-refused"
 	StoreUnreachable Outcome = "store-unreachable"
 	LostBeforeClaim  Outcome = "lost-before-claim"

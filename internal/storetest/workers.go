@@ -27,7 +27,7 @@ const (
 type counter func(outcome onceq.Outcome)
 
 func (c counter) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
-func (c counter) JobEnded(_ context.Context, r *onceq.TimingRecord)            { c(r.Outcome) }
+func (c counter) JobEnded(_ context.Context, r *onceq.JobReport)               { c(r.Outcome) }
 
 // Workers lets two workers run h on store until each order, sent twice, is done twice. The
 // functions of beside run meanwhile, until their context ends.

@@ -136,5 +136,5 @@ func (s *Settling) Answer() error {
 			s.errs[t[0]] = s.errs[t[1]]
 		}
 	}
-	return broker.Batch(s.errs)
+	return broker.JoinEntries(s.errs)
 }

@@ -82,7 +82,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch d := h.run(r, m, h.o.plan(begin)); {
 	case d.Action == onceq.Ack:
 		w.WriteHeader(http.StatusNoContent)
-	case d.Outcome == dedupe.InProgress:
+	case d.Claimed == dedupe.InProgress:
 		answer(w, http.StatusConflict, "the message's job is in progress")
 	default:
 		answer(w, http.StatusServiceUnavailable, "the message's job is not done; send it again")
@@ -149,7 +149,7 @@ func (h *Handler) run(r *http.Request, m *broker.Message, t times) (d onceq.Disp
 		h.b.Process(ctx, []onceq.Delivery{{Message: clone(m), Until: t.until}}, &onceq.BatchOptions{
 			Deadline: deadline, MinTime: t.least, Outage: outage,
 		}, func(_ int, end onceq.Disposition) { d = end })
-		busy, early := d.Outcome == dedupe.InProgress, d.Record.Outcome == onceq.OutcomeEarly
+		busy, early := d.Claimed == dedupe.InProgress, d.Report.Outcome == onceq.OutcomeEarly
 		if d.Action != onceq.Nack || !busy && !early {
 			return d
 		}

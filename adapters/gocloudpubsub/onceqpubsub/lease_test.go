@@ -325,7 +325,7 @@ func TestAckFailsInPart(t *testing.T) {
 					errs[i], failed = errAway, true
 				}
 			}
-			return broker.Batch(errs)
+			return broker.JoinEntries(errs)
 		}
 		for _, m := range ms {
 			m.Ack()

@@ -45,7 +45,7 @@ func TestRandomDriverWorlds(t *testing.T) {
 				case 1:
 					errs[draw(len(rs))] = away
 				}
-				return broker.Batch(errs)
+				return broker.JoinEntries(errs)
 			}
 			some := func() error {
 				if draw(5) == 0 {

@@ -15,9 +15,9 @@ type Screen struct {
 	// Out gets a line for each delivery.
 	Out io.Writer
 	// Line is what to print, "" for nothing. Deliveries come one at a time.
-	Line func(context.Context, *onceq.TimingRecord) string
+	Line func(context.Context, *onceq.JobReport) string
 	// Ends reports whether the delivery is the job's last. nil = it is, unless the job is retried.
-	Ends func(*onceq.TimingRecord) bool
+	Ends func(*onceq.JobReport) bool
 	// Left is how many jobs are to end, and Last is called when they have.
 	Left int
 	Last func()
@@ -29,7 +29,7 @@ type Screen struct {
 func (s *Screen) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
 
 // JobEnded prints a line.
-func (s *Screen) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (s *Screen) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// the delivery's context has mostly ended by now

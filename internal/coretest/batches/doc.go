@@ -1,3 +1,3 @@
-// Package batches tests Batches, which runs deliveries that somebody else received, and Batched,
+// Package batches tests Batches, which runs deliveries that somebody else received, and Bulk,
 // whose handler takes many jobs in one call.
 package batches

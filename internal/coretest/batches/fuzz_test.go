@@ -221,7 +221,7 @@ func (z *fuzzed) check(m *broker.Message, d onceq.Disposition) {
 		}
 		letters = append(letters, got...)
 	}
-	r := d.Record
+	r := d.Report
 	switch {
 	case d.Action == onceq.Ack && len(letters) == 0:
 		recs, err := z.store.Get(z.Context(), []dedupe.Key{r.Key})
@@ -243,7 +243,7 @@ func (z *fuzzed) check(m *broker.Message, d onceq.Disposition) {
 	}
 }
 
-func (z *fuzzed) checkLetter(m, l *broker.Message, r onceq.TimingRecord) {
+func (z *fuzzed) checkLetter(m, l *broker.Message, r onceq.JobReport) {
 	z.Helper()
 	if r.ErrClass == "" || len(r.ErrClass) > 64 {
 		z.Errorf("a letter of class %q", r.ErrClass)
@@ -312,12 +312,12 @@ func FuzzJSON(f *testing.F) {
 		}
 		m := &broker.Message{ID: "m", Body: body, Meta: &broker.Meta{Key: "k"}}
 		b.Process(t.Context(), []onceq.Delivery{{Message: m}}, nil, func(_ int, d onceq.Disposition) {
-			got, status, err := onceq.Result[any](t.Context(), st, d.Record.Key)
+			got, status, err := onceq.Result[any](t.Context(), st, d.Report.Key)
 			switch {
 			case err != nil:
 				t.Error(err)
-			case bad != nil && (d.Action != onceq.Nack || d.Record.ErrClass != onceq.ClassDecode || status != dedupe.Released):
-				t.Errorf("%v, %q, %v for a body that does not decode: %v", d.Action, d.Record.ErrClass, status, bad)
+			case bad != nil && (d.Action != onceq.Nack || d.Report.ErrClass != onceq.ClassDecode || status != dedupe.Released):
+				t.Errorf("%v, %q, %v for a body that does not decode: %v", d.Action, d.Report.ErrClass, status, bad)
 			case bad == nil && (d.Action != onceq.Ack || status != dedupe.Done || !reflect.DeepEqual(got, want)):
 				t.Errorf("%v, %v, result %#v, want %#v", d.Action, status, got, want)
 			}

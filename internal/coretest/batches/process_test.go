@@ -33,23 +33,23 @@ func TestProcessAnswersEachDelivery(t *testing.T) {
 		r.Store.EndClaim(r.T, q, dedupe.Settlement{To: dedupe.Done, Result: []byte("42")})
 		got := r.Process(r.Context(), rig.Deliveries("good", "bad", "later", "panic", "taken", "done")...)
 		for i, want := range []onceq.Disposition{
-			{Action: onceq.Ack, Outcome: dedupe.Won},
-			{Action: onceq.Ack, Outcome: dedupe.Won},
-			{Action: onceq.Nack, Outcome: dedupe.Won, Delay: time.Hour},
-			{Action: onceq.Nack, Outcome: dedupe.Won, Delay: time.Second},
-			{Action: onceq.Nack, Outcome: dedupe.InProgress},
-			{Action: onceq.Ack, Outcome: dedupe.AlreadyDone},
+			{Action: onceq.Ack, Claimed: dedupe.Won},
+			{Action: onceq.Ack, Claimed: dedupe.Won},
+			{Action: onceq.Nack, Claimed: dedupe.Won, Delay: time.Hour},
+			{Action: onceq.Nack, Claimed: dedupe.Won, Delay: time.Second},
+			{Action: onceq.Nack, Claimed: dedupe.InProgress},
+			{Action: onceq.Ack, Claimed: dedupe.AlreadyDone},
 		} {
 			d := got[i]
-			if d.Action != want.Action || d.Outcome != want.Outcome || want.Delay != 0 && d.Delay != want.Delay {
-				t.Errorf("delivery %d: %v %v after %v, want %v %v after %v", i, d.Action, d.Outcome, d.Delay, want.Action, want.Outcome, want.Delay)
+			if d.Action != want.Action || d.Claimed != want.Claimed || want.Delay != 0 && d.Delay != want.Delay {
+				t.Errorf("delivery %d: %v %v after %v, want %v %v after %v", i, d.Action, d.Claimed, d.Delay, want.Action, want.Claimed, want.Delay)
 			}
 		}
 		if d := got[4]; d.Delay < 10*time.Minute {
 			t.Errorf("the one in progress comes again after %v", d.Delay)
 		}
-		if d := got[5]; string(d.Record.Result) != "42" {
-			t.Errorf("the result is %q", d.Record.Result)
+		if d := got[5]; string(d.Report.Result) != "42" {
+			t.Errorf("the result is %q", d.Report.Result)
 		}
 		r.Letter(onceq.ClassPermanent)
 	}, rig.Steady)
@@ -236,11 +236,11 @@ func TestProcessKeepsItsClaims(t *testing.T) {
 	rig.Bubble(t, h, func(r *rig.Rig) {
 		go func() {
 			rig.Takes(5 * time.Minute)
-			if got := r.Process(r.Context(), rig.Deliveries("a")...); got[0].Outcome != dedupe.InProgress {
-				t.Errorf("meanwhile the claim said %v", got[0].Outcome)
+			if got := r.Process(r.Context(), rig.Deliveries("a")...); got[0].Claimed != dedupe.InProgress {
+				t.Errorf("meanwhile the claim said %v", got[0].Claimed)
 			}
 		}()
-		if got := r.Process(r.Context(), rig.Deliveries("a")...); got[0].Action != onceq.Ack || got[0].Record.Beats < 40 {
+		if got := r.Process(r.Context(), rig.Deliveries("a")...); got[0].Action != onceq.Ack || got[0].Report.Beats < 40 {
 			t.Errorf("answered %+v", got[0])
 		}
 	})
@@ -273,7 +273,7 @@ func TestProcessTimeout(t *testing.T) {
 			}
 			begin := time.Now()
 			got := r.Process(r.Context(), rig.Deliveries("a")...)
-			if got[0].Action != onceq.Nack || got[0].Record.ErrClass != onceq.ClassTimeout {
+			if got[0].Action != onceq.Nack || got[0].Report.ErrClass != onceq.ClassTimeout {
 				t.Errorf("answered %+v", got[0])
 			}
 			if took := time.Since(begin); took != 5*time.Second {

@@ -114,8 +114,8 @@ func TestBatchDeadline(t *testing.T) {
 						return
 					}
 					r.WantEnds(got, "retried", "done", "done", "handed-back")
-					if d := got[0]; d.Record.ErrClass != onceq.ClassTimeout || d.Delay != time.Second {
-						t.Errorf("the one that had the time: %v, class %q", d.Delay, d.Record.ErrClass)
+					if d := got[0]; d.Report.ErrClass != onceq.ClassTimeout || d.Delay != time.Second {
+						t.Errorf("the one that had the time: %v, class %q", d.Delay, d.Report.ErrClass)
 					}
 					if rec := r.Record("whole"); rec.Attempt != 1 {
 						t.Errorf("the one that had the time has %d attempts, want 1", rec.Attempt)
@@ -169,7 +169,7 @@ func TestBatchDeadlineAfterUntil(t *testing.T) {
 			}
 			if d >= 30*time.Second {
 				r.WantEnds(got, "retried", "retried")
-				if c := got[0].Record.ErrClass; c != onceq.ClassTimeout {
+				if c := got[0].Report.ErrClass; c != onceq.ClassTimeout {
 					t.Errorf("Deadline after %v: the class is %q", d, c)
 				}
 			}
@@ -362,8 +362,8 @@ func TestBatchOutage(t *testing.T) {
 				if d.Action != onceq.Nack {
 					t.Errorf("its follower was answered %+v", d)
 				}
-			case d.Action != onceq.Nack || d.Record.Outcome != "store-unreachable" || d.Delay < 15*time.Second || d.Delay > 30*time.Second:
-				t.Errorf("delivery %d was answered %v after %v, %q", i, d.Action, d.Delay, d.Record.Outcome)
+			case d.Action != onceq.Nack || d.Report.Outcome != "store-unreachable" || d.Delay < 15*time.Second || d.Delay > 30*time.Second:
+				t.Errorf("delivery %d was answered %v after %v, %q", i, d.Action, d.Delay, d.Report.Outcome)
 			}
 		})
 		for i := 2; i < len(ds); i++ {
@@ -400,8 +400,8 @@ func TestBatchOneLease(t *testing.T) {
 		if n := r.Store.Renews.Load(); n != 0 {
 			t.Errorf("%d renewals", n)
 		}
-		if rec := got[0].Record; rec.Heartbeat || rec.Beats != 0 || rec.Visibility != 10*time.Minute+5*time.Second {
-			t.Errorf("the timing record is %+v", rec)
+		if rec := got[0].Report; rec.Heartbeat || rec.Beats != 0 || rec.Visibility != 10*time.Minute+5*time.Second {
+			t.Errorf("the job report is %+v", rec)
 		}
 		if n := r.Store.Claims.Load() + r.Store.Settles.Load(); n != 3 { // and the claim of the second delivery
 			t.Errorf("%d calls of the store", n)
@@ -414,8 +414,8 @@ func TestBatchOneLeaseWithoutUntil(t *testing.T) {
 	rig.Bubble(t, func(context.Context, *onceq.Job) error { rig.Takes(5 * time.Minute); return nil }, func(r *rig.Rig) {
 		got := r.Batch(r.Context(), onceq.BatchOptions{OneLease: true}, rig.Deliveries("a")...)
 		r.WantEnds(got, "done")
-		if rec := got[0].Record; !rec.Heartbeat || rec.Beats < 10 {
-			t.Errorf("the timing record is %+v", rec)
+		if rec := got[0].Report; !rec.Heartbeat || rec.Beats < 10 {
+			t.Errorf("the job report is %+v", rec)
 		}
 	})
 }

@@ -171,7 +171,7 @@ func TestNotBeforeIsCheckedBeforeTheClaim(t *testing.T) {
 			t.Errorf("the record is %+v", rec)
 		}
 		if got := r.Seen.Ends[0]; got.Outcome != "early" {
-			t.Errorf("the first timing record is %+v", got)
+			t.Errorf("the first job report is %+v", got)
 		}
 		if got := r.Seen.Of("a")[0]; got.QueueWait > time.Second {
 			t.Errorf("the queue wait is %v, want it counted from the not-before", got.QueueWait)

@@ -24,7 +24,7 @@ func TestDoneIsAckedWithItsResult(t *testing.T) {
 		r.NoLetters()
 		r.WantOutcomes("a", "already-done")
 		if got := r.Seen.Of("a")[0]; string(got.Result) != "42" || got.Process != 0 {
-			t.Errorf("the timing record is %+v", got)
+			t.Errorf("the job report is %+v", got)
 		}
 	})
 }
@@ -260,8 +260,12 @@ func TestRefused(t *testing.T) {
 				if n := r.Store.Store.(interface{ Len() int }).Len(); n != 0 {
 					t.Errorf("%d records", n)
 				}
-				if got := r.Seen.Ends; len(got) != 1 || string(got[0].Outcome) != c.class || got[0].Fence != 0 {
-					t.Errorf("the timing records are %+v", got)
+				outcome := onceq.Outcome(c.class)
+				if c.class == onceq.ClassError {
+					outcome = onceq.OutcomeBadFingerprint
+				}
+				if got := r.Seen.Ends; len(got) != 1 || got[0].Outcome != outcome || got[0].Fence != 0 {
+					t.Errorf("the job reports are %+v", got)
 				}
 			}, options...)
 		})

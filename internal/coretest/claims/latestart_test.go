@@ -219,7 +219,7 @@ func TestLateClaimOfABatch(t *testing.T) {
 			var got onceq.Disposition
 			d := onceq.Delivery{Message: ms[0], Until: time.Now().Add(time.Minute)}
 			b.Process(t.Context(), []onceq.Delivery{d}, &onceq.BatchOptions{OneLease: one}, func(_ int, d onceq.Disposition) { got = d })
-			if got.Action != onceq.Nack || got.Record.Outcome != "handed-back" {
+			if got.Action != onceq.Nack || got.Report.Outcome != "handed-back" {
 				t.Errorf("OneLease %v: %+v", one, got)
 			}
 			if rec := r.Record("a"); rec.Status != dedupe.Released || rec.Attempt != 0 {

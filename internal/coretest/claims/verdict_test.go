@@ -27,7 +27,7 @@ func TestNilIsDone(t *testing.T) {
 		r.WantOutcomes("a", "done")
 		got := r.Seen.Of("a")[0]
 		if got.Attempt != 1 || got.Fence == 0 || got.Receives != 1 || !got.Heartbeat || got.Visibility != onceq.DefaultVisibility || got.ErrClass != "" {
-			t.Errorf("the timing record is %+v", got)
+			t.Errorf("the job report is %+v", got)
 		}
 		if n := r.Logged.Count("outcome=done"); n != 1 {
 			t.Errorf("%d log records of the job, want 1", n)

@@ -42,7 +42,7 @@ func TestWorkAfterTheCommit(t *testing.T) {
 			}
 			r.WantOutcomes("a", "done")
 			if rec := r.Seen.Of("a")[0]; rec.ErrClass != "" || rec.Err != "" {
-				t.Errorf("the timing record tells of a failure: %+v", rec)
+				t.Errorf("the job report tells of a failure: %+v", rec)
 			}
 			if n := r.Q.Received("a"); n != 1 || r.Q.Acked("a") != 1 {
 				t.Errorf("%d receives, %d acks", n, r.Q.Acked("a"))

@@ -35,7 +35,7 @@ func TestDoOnce(t *testing.T) {
 		d.WantOutcomes("a", "done", "already-done", "already-done")
 		r := d.Seen.Of("a")[0]
 		if r.JobID != "a" || r.Fence == 0 || r.Attempt != 1 || !r.Heartbeat || string(r.Result) != "42" || d.Seen.Started("a") != 1 {
-			t.Errorf("the timing record is %+v", r)
+			t.Errorf("the job report is %+v", r)
 		}
 		if n := d.Logged.Count("outcome=done"); n != 1 {
 			t.Errorf("%d lines in the log", n)

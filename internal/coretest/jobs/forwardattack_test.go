@@ -61,7 +61,7 @@ func (s *wicked) Send(ctx context.Context, ms []broker.Outgoing) ([]string, erro
 		if short { // a driver that forgets its last entries
 			return &broker.BatchError{Errs: errs[:len(errs)/2]}
 		}
-		return broker.Batch(errs)
+		return broker.JoinEntries(errs)
 	}
 	all, none := func(int) bool { return true }, func(int) bool { return false }
 	half := func(int) bool { return s.roll(2) == 0 }

@@ -57,13 +57,13 @@ func BenchmarkForward(b *testing.B) {
 }
 
 // BenchmarkBatched is what a job costs in batches of 100, beside the same handler for each alone.
-func BenchmarkBatched(b *testing.B) {
+func BenchmarkBulk(b *testing.B) {
 	for name, h := range map[string]func(done func(n int)) onceq.Handler{
 		"alone": func(done func(n int)) onceq.Handler {
 			return onceq.HandlerFunc(func(context.Context, *onceq.Job) error { done(1); return nil })
 		},
 		"by 100": func(done func(n int)) onceq.Handler {
-			return onceq.Batched(onceq.BatchedOptions{Linger: time.Millisecond}, func(_ context.Context, js []*onceq.Job) []error { done(len(js)); return nil })
+			return onceq.Bulk(onceq.BulkOptions{Linger: time.Millisecond}, func(_ context.Context, js []*onceq.Job) []error { done(len(js)); return nil })
 		},
 	} {
 		b.Run(name, func(b *testing.B) {

@@ -230,7 +230,7 @@ func TestJobsOfAType(t *testing.T) {
 			t.Errorf("%+v, %v", rs[0], err)
 		}
 		if rec := r.Seen.Ends[0]; rec.Type != "t" || rec.JobID == "" {
-			t.Errorf("the timing record is %+v", rec)
+			t.Errorf("the job report is %+v", rec)
 		}
 	}, rig.Steady)
 }

@@ -157,7 +157,7 @@ func TestSendAnswersByPosition(t *testing.T) {
 		case 1:
 			errs := make([]error, len(ms))
 			errs[3] = broker.ErrTooLarge
-			return broker.Batch(errs)
+			return broker.JoinEntries(errs)
 		case 2:
 			return rig.ErrBoom
 		}
@@ -194,7 +194,7 @@ func TestSendRepeatsWhatIsThrottled(t *testing.T) {
 			for i := range ms[1:] {
 				errs[i+1] = fmt.Errorf("wrapped: %w", broker.ErrThrottled) // the first goes through
 			}
-			return broker.Batch(errs)
+			return broker.JoinEntries(errs)
 		}}
 		b.l.SendBatch = 10
 		err := onceq.Send(t.Context(), b, outgoing(6))
@@ -278,7 +278,7 @@ func TestSendRefusesMistakes(t *testing.T) {
 }
 
 func TestSendOneAnswersTheEntrysError(t *testing.T) {
-	b := &mailbox{send: func(int, []broker.Outgoing) error { return broker.Batch([]error{broker.ErrTooLarge}) }}
+	b := &mailbox{send: func(int, []broker.Outgoing) error { return broker.JoinEntries([]error{broker.ErrTooLarge}) }}
 	err := onceq.SendOne(t.Context(), b, &broker.Outgoing{})
 	if _, batch := errors.AsType[*broker.BatchError](err); !errors.Is(err, broker.ErrTooLarge) || batch {
 		t.Errorf("SendOne answered %T %v", err, err)
@@ -359,7 +359,7 @@ func TestSendKeepsTheOrderOfGroups(t *testing.T) {
 					for i, m := range ms {
 						errs[i] = c.send(call, i, string(m.Body))
 					}
-					return broker.Batch(errs)
+					return broker.JoinEntries(errs)
 				}}
 				b.l.SendBatch, b.l.OrderedGroups = 5, c.ordered
 				ms := outgoing(len(groups))

@@ -31,7 +31,7 @@ func TestLongJobIsReceivedOnce(t *testing.T) {
 					r.WantQueue(0)
 					rec := r.Seen.Of("a")[0]
 					if rec.Outcome != "done" || rec.Process != 20*time.Minute || rec.Beats < 115 || rec.Beats > 150 {
-						t.Errorf("the timing record is %+v, want about 120 beats", rec)
+						t.Errorf("the job report is %+v, want about 120 beats", rec)
 					}
 				}, rig.Preset(p), o)
 			})

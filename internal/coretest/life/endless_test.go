@@ -107,7 +107,7 @@ func TestDeliveriesWithoutAnEnd(t *testing.T) {
 					if !slices.Equal(asked, []time.Duration{want}) {
 						t.Errorf("claimed for %v, want %v", asked, want)
 					}
-					if v := got[0].Record.Visibility; v != want {
+					if v := got[0].Report.Visibility; v != want {
 						t.Errorf("the record tells of %v, want %v", v, want)
 					}
 				}, rig.With(func(c *rig.Setup) { c.SettleTimeout = 20 * 365 * 24 * time.Hour }))

@@ -315,7 +315,7 @@ func TestPauseBeforeRun(t *testing.T) {
 type pausing struct{ w *onceq.Worker }
 
 func (p *pausing) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
-func (p *pausing) JobEnded(context.Context, *onceq.TimingRecord)                { p.w.Pause() }
+func (p *pausing) JobEnded(context.Context, *onceq.JobReport)                   { p.w.Pause() }
 
 func TestPauseFromTheObserver(t *testing.T) {
 	rig.Bubble(t, rig.Returns(rig.ErrBoom), func(r *rig.Rig) {

@@ -80,7 +80,7 @@ func TestLongErrorsAreCut(t *testing.T) {
 type panicky struct{ seen *rig.Seen }
 
 func (p panicky) JobStarted(context.Context, *onceq.Job) context.Context { panic("JobStarted") }
-func (p panicky) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (p panicky) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	p.seen.JobEnded(ctx, r)
 	panic("JobEnded")
 }
@@ -179,8 +179,8 @@ func TestOneLogRecordForEachDelivery(t *testing.T) {
 func TestHeartbeatOffIsSeen(t *testing.T) {
 	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 		got := r.Process(r.Context(), rig.Deliveries("a")...)
-		if rec := got[0].Record; rec.Heartbeat {
-			t.Errorf("the timing record is %+v, want no heartbeat: there is neither a claim nor a delivery to keep", rec)
+		if rec := got[0].Report; rec.Heartbeat {
+			t.Errorf("the job report is %+v, want no heartbeat: there is neither a claim nor a delivery to keep", rec)
 		}
 	}, rig.NoStore)
 }

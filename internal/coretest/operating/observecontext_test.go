@@ -37,7 +37,7 @@ func (s *spans) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
 	return ctx
 }
 
-func (s *spans) JobEnded(ctx context.Context, r *onceq.TimingRecord) {
+func (s *spans) JobEnded(ctx context.Context, r *onceq.JobReport) {
 	s.Seen.JobEnded(ctx, r)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,10 +178,10 @@ func TestJobEndedOfAbandonedDeliveries(t *testing.T) {
 		}
 		got := r.Process(r.Context(), ds...)
 		for i, d := range got {
-			if d.Record.Outcome != "abandoned" || d.Record.Key.Key != string(ds[i].Message.Body) {
-				t.Errorf("the record is %+v", d.Record)
+			if d.Report.Outcome != "abandoned" || d.Report.Key.Key != string(ds[i].Message.Body) {
+				t.Errorf("the record is %+v", d.Report)
 			}
-			s.wantSpan(t, d.Record.JobID)
+			s.wantSpan(t, d.Report.JobID)
 		}
 		rig.Pass(2 * time.Hour)
 	}, observedBy(s))

@@ -450,7 +450,7 @@ func TestFleetAfterPause(t *testing.T) {
 type resumes func()
 
 func (resumes) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
-func (resumes) JobEnded(context.Context, *onceq.TimingRecord)                {}
+func (resumes) JobEnded(context.Context, *onceq.JobReport)                   {}
 func (f resumes) WorkerEvent(_ context.Context, e *onceq.WorkerEvent) {
 	if e.Kind == onceq.EventResumed {
 		f()

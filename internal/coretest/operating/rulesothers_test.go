@@ -54,7 +54,7 @@ func TestBatchesObey(t *testing.T) {
 			t.Helper()
 			rig.Pass(10 * time.Second)
 			for _, d := range run() {
-				if d.Record.Outcome != outcome || (outcome == onceq.OutcomePaused) != (d.Action == onceq.Nack && d.Delay > 0) {
+				if d.Report.Outcome != outcome || (outcome == onceq.OutcomePaused) != (d.Action == onceq.Nack && d.Delay > 0) {
 					t.Errorf("%s: %+v", what, d)
 				}
 			}

@@ -33,7 +33,7 @@ type when struct {
 	policy                                  dedupe.Policy
 }
 
-func whenOf(r *rig.Rig, t *onceq.TimingRecord) when {
+func whenOf(r *rig.Rig, t *onceq.JobReport) when {
 	w := when{
 		ran: t.Ran, held: t.Held, settle: t.Settle, age: t.Age, delay: t.Delay, process: t.Process, dead: t.DeadFor,
 		prev: t.PrevClass, from: t.From, policy: t.Policy,
@@ -47,7 +47,7 @@ func whenOf(r *rig.Rig, t *onceq.TimingRecord) when {
 	return w
 }
 
-func wantWhen(r *rig.Rig, got onceq.TimingRecord, outcome onceq.Outcome, want when) {
+func wantWhen(r *rig.Rig, got onceq.JobReport, outcome onceq.Outcome, want when) {
 	r.Helper()
 	if g := whenOf(r, &got); got.Outcome != outcome || g != want {
 		r.Errorf("%s: the record says\n%+v, want %s with\n%+v", got.Key.Key, g, outcome, want)
@@ -205,10 +205,10 @@ func TestTimingsOfABatch(t *testing.T) {
 		return nil
 	}, func(r *rig.Rig) {
 		got := r.Batch(r.Context(), onceq.BatchOptions{Concurrency: 2}, rig.Lasting(time.Hour, "a", "b", "c")...)
-		wantWhen(r, got[0].Record, onceq.OutcomeDone, when{ran: true, began: sec, ended: 11 * sec, held: sec, process: 10 * sec, settle: 2 * sec, age: 13 * sec})
-		wantWhen(r, got[1].Record, onceq.OutcomeRetried, when{ran: true, began: sec, ended: 16 * sec, held: sec, process: 15 * sec, settle: 2 * sec, age: 18 * sec, delay: time.Minute})
-		wantWhen(r, got[2].Record, onceq.OutcomeDone, when{ran: true, began: 12 * sec, ended: 22 * sec, held: 12 * sec, process: 10 * sec, settle: 2 * sec, age: 24 * sec})
-		if q := got[0].Record.Queue; q != rig.Scope {
+		wantWhen(r, got[0].Report, onceq.OutcomeDone, when{ran: true, began: sec, ended: 11 * sec, held: sec, process: 10 * sec, settle: 2 * sec, age: 13 * sec})
+		wantWhen(r, got[1].Report, onceq.OutcomeRetried, when{ran: true, began: sec, ended: 16 * sec, held: sec, process: 15 * sec, settle: 2 * sec, age: 18 * sec, delay: time.Minute})
+		wantWhen(r, got[2].Report, onceq.OutcomeDone, when{ran: true, began: 12 * sec, ended: 22 * sec, held: 12 * sec, process: 10 * sec, settle: 2 * sec, age: 24 * sec})
+		if q := got[0].Report.Queue; q != rig.Scope {
 			t.Errorf("the queue is %q", q)
 		}
 	}, slowStore)
@@ -221,7 +221,7 @@ func TestTimingsOfAnAbandonedBatch(t *testing.T) {
 		return nil
 	}, func(r *rig.Rig) {
 		got := r.Batch(r.Context(), onceq.BatchOptions{}, rig.Lasting(10*sec, "a")...)
-		wantWhen(r, got[0].Record, onceq.OutcomeAbandoned, when{ran: true, process: 9 * sec, age: 9 * sec})
+		wantWhen(r, got[0].Report, onceq.OutcomeAbandoned, when{ran: true, process: 9 * sec, age: 9 * sec})
 		rig.Pass(time.Hour)
 	})
 }

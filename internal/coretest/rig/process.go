@@ -96,7 +96,7 @@ func Lasting(d time.Duration, texts ...string) []onceq.Delivery {
 func outcomesOf(got map[int]onceq.Disposition) []string {
 	os := make([]string, len(got))
 	for i, d := range got {
-		os[i] = string(d.Record.Outcome)
+		os[i] = string(d.Report.Outcome)
 	}
 	return os
 }

@@ -78,7 +78,7 @@ func (p *picky) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error
 			}
 		}
 	}
-	return ids, broker.Batch(errs)
+	return ids, broker.JoinEntries(errs)
 }
 
 func Refusing(refuse func(o *broker.Outgoing) error) Option {

@@ -305,11 +305,11 @@ func (r *Rig) WantOutcomes(k string, want ...string) {
 	}
 }
 
-// Seen keeps the timing records and counts the starts.
+// Seen keeps the job reports and counts the starts.
 type Seen struct {
 	Mu     sync.Mutex
 	starts map[string]int
-	Ends   []onceq.TimingRecord
+	Ends   []onceq.JobReport
 }
 
 func (s *Seen) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
@@ -322,7 +322,7 @@ func (s *Seen) JobStarted(ctx context.Context, j *onceq.Job) context.Context {
 	return ctx
 }
 
-func (s *Seen) JobEnded(_ context.Context, r *onceq.TimingRecord) {
+func (s *Seen) JobEnded(_ context.Context, r *onceq.JobReport) {
 	s.Mu.Lock()
 	s.Ends = append(s.Ends, *r)
 	s.Mu.Unlock()
@@ -334,7 +334,7 @@ func (s *Seen) Started(k string) int {
 	return s.starts[k]
 }
 
-func (s *Seen) Of(k string) (rs []onceq.TimingRecord) {
+func (s *Seen) Of(k string) (rs []onceq.JobReport) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	for _, r := range s.Ends {

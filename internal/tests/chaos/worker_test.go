@@ -148,7 +148,7 @@ type teller struct{}
 
 func (teller) JobStarted(ctx context.Context, _ *onceq.Job) context.Context { return ctx }
 
-func (teller) JobEnded(_ context.Context, r *onceq.TimingRecord) {
+func (teller) JobEnded(_ context.Context, r *onceq.JobReport) {
 	// A delivery that was lost before its claim has no key.
 	child.Tell(lineEnded+" %s %d %s", cmp.Or(r.Key.Key, "-"), r.Fence, r.Outcome)
 }

@@ -140,7 +140,7 @@ func (w *batchWorld) start(fs ...onceqtest.Fault) (stop func()) {
 		w.first = p
 	}
 	_, store := w.open()
-	h := onceq.Batched(onceq.BatchedOptions{Max: inBatch}, func(ctx context.Context, js []*onceq.Job) []error {
+	h := onceq.Bulk(onceq.BulkOptions{Max: inBatch}, func(ctx context.Context, js []*onceq.Job) []error {
 		errs := make([]error, len(js))
 		if err := w.effects(p.Context(ctx), p, store, js, errs); err != nil {
 			for i := range errs {

@@ -17,14 +17,14 @@ import (
 	"github.com/onceq/onceq/internal/verdict"
 )
 
-// This file owns Batched: how jobs gather in their slots, who runs the user's function, and what
+// This file owns Bulk: how jobs gather in their slots, who runs the user's function, and what
 // each job gets of its answer. Each job's Handle is called in the goroutine of its slot, and waits
 // there. Who runs the function is the last job of a batch, its timer, or a goroutine that a change
 // of a flow has started. h.mu guards the batch that still takes jobs; flows are asked under it, and
 // nobody asks a batch under a flow's lock. It is let go before the function runs; closing done
 // hands over the answers.
 
-// The defaults and bounds of [BatchedOptions].
+// The defaults and bounds of [BulkOptions].
 const (
 	DefaultBatchMax    = 100
 	DefaultBatchLinger = 50 * time.Millisecond
@@ -33,8 +33,8 @@ const (
 	mostLinger = time.Minute
 )
 
-// BatchedOptions say when a batch of [Batched] begins. The zero value is usable.
-type BatchedOptions struct {
+// BulkOptions say when a batch of [Bulk] begins. The zero value is usable.
+type BulkOptions struct {
 	// Max is how many jobs a batch has at the most. Default 100; 1 to 10,000. The Concurrency of
 	// each Worker must be as high, because each job of a batch has a slot. Two or three times as
 	// high lets the next batch gather while one runs.
@@ -66,7 +66,7 @@ type BatchedOptions struct {
 	Divide bool
 }
 
-func (o BatchedOptions) filled() BatchedOptions {
+func (o BulkOptions) filled() BulkOptions {
 	if o.Max == 0 {
 		o.Max = DefaultBatchMax
 	}
@@ -76,19 +76,19 @@ func (o BatchedOptions) filled() BatchedOptions {
 	return o
 }
 
-func (o BatchedOptions) check() error {
+func (o BulkOptions) check() error {
 	switch {
 	case o.Max < 1 || o.Max > mostBatch:
-		return badConfig("BatchedOptions.Max", "%d is not within 1 and %d", o.Max, mostBatch)
+		return badConfig("BulkOptions.Max", "%d is not within 1 and %d", o.Max, mostBatch)
 	case durations.IsBare(o.Linger):
-		return badConfig("BatchedOptions.Linger", "%s", durations.AskUnit(o.Linger))
+		return badConfig("BulkOptions.Linger", "%s", durations.AskUnit(o.Linger))
 	case o.Linger < durations.Least || o.Linger > mostLinger:
-		return badConfig("BatchedOptions.Linger", "%v is not within %v and %v", o.Linger, durations.Least, mostLinger)
+		return badConfig("BulkOptions.Linger", "%v is not within %v and %v", o.Linger, durations.Least, mostLinger)
 	}
 	return nil
 }
 
-// Batched is a Handler whose f does many jobs at once, as with one statement for a hundred rows.
+// Bulk is a Handler whose f does many jobs at once, as with one statement for a hundred rows.
 // Each job waits in its slot until its batch is full, or its Linger is over. Then f gets the jobs
 // of the batch, in the order they came, and is called from several goroutines at a time.
 //
@@ -113,25 +113,25 @@ func (o BatchedOptions) check() error {
 // The same is true in any other wrapping.
 //
 // A group has one job in a batch at most, so that its order is kept. In a call of [Do] the one job
-// is the batch. Workers may share a Batched. Give it to a Processor bare, in a [Mux], or in a
+// is the batch. Workers may share a Bulk. Give it to a Processor bare, in a [Mux], or in a
 // [Chain]: what is wrong with the options, and a Worker's Concurrency below Max, is a
 // *[ConfigError] then. In any other wrapping, each job fails because of wrong options, and a WARN
 // tells of the Concurrency. A nil f makes a nil Handler.
 //
 // A statement that fails for all rows because of one fails all of their jobs: see
-// [BatchedOptions.Divide]. Without it, leave MaxAttempts well above 1, because the jobs only part
+// [BulkOptions.Divide]. Without it, leave MaxAttempts well above 1, because the jobs only part
 // where their next attempts come in other batches.
-func Batched(o BatchedOptions, f func(ctx context.Context, js []*Job) []error) Handler {
+func Bulk(o BulkOptions, f func(ctx context.Context, js []*Job) []error) Handler {
 	if f == nil {
 		return nil
 	}
 	o = o.filled()
-	return &batched{o: o, f: f, err: o.check()}
+	return &bulk{o: o, f: f, err: o.check()}
 }
 
-// batched is the Handler that Batched and Forward make.
-type batched struct {
-	o     BatchedOptions
+// bulk is the Handler that Bulk and Forward make.
+type bulk struct {
+	o     BulkOptions
 	f     func(ctx context.Context, js []*Job) []error
 	err   error  // what is wrong with it; NewProcessor answers it
 	relay *relay // of a Forward; nil = the user's
@@ -144,7 +144,7 @@ type batched struct {
 
 // gathering is one batch. h.mu guards it until it is taken from h.open; then who has taken it.
 type gathering struct {
-	h         *batched
+	h         *bulk
 	jobs      []*Job
 	ctxs      []context.Context // of the jobs
 	flows     []*flow           // that the jobs came by
@@ -157,12 +157,12 @@ type gathering struct {
 	cut  map[int]bool  // whose context had ended when f answered for them; nil = nobody's
 }
 
-func (h *batched) mistake() error  { return h.err }
-func (h *batched) sendsTo() *relay { return h.relay }
-func (h *batched) waits() bool     { return true }
+func (h *bulk) mistake() error  { return h.err }
+func (h *bulk) sendsTo() *relay { return h.relay }
+func (h *bulk) waits() bool     { return true }
 
 // slots is what a full batch takes. The batches of a Forward may be smaller.
-func (h *batched) slots() int {
+func (h *bulk) slots() int {
 	if h.relay != nil {
 		return 0
 	}
@@ -170,7 +170,7 @@ func (h *batched) slots() int {
 }
 
 // Handle waits for the job's batch.
-func (h *batched) Handle(ctx context.Context, j *Job) error {
+func (h *bulk) Handle(ctx context.Context, j *Job) error {
 	if h.err != nil {
 		return h.err
 	}
@@ -186,7 +186,7 @@ func (h *batched) Handle(ctx context.Context, j *Job) error {
 
 // join puts a job into the open batch. Where that is full then, the caller has taken it, and runs
 // it.
-func (h *batched) join(ctx context.Context, j *Job) (b *gathering, at int, full bool) {
+func (h *bulk) join(ctx context.Context, j *Job) (b *gathering, at int, full bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if b = h.open; b == nil {
@@ -259,16 +259,16 @@ func (b *gathering) FlowChanged() {
 	}
 }
 
-// asksForSlots tells of too few slots, where nobody could see the Batched when the Worker was made.
+// asksForSlots tells of too few slots, where nobody could see the Bulk when the Worker was made.
 // It is called before the job joins, so that a Logger that blocks holds up no batch.
-func (h *batched) asksForSlots(j *Job) {
+func (h *bulk) asksForSlots(j *Job) {
 	if j.r == nil || h.relay != nil || h.warned.Load() {
 		return
 	}
 	f := j.r.Flow()
 	slots := f.Slots()
 	if w, ok := f.Host.(*workerHost); ok && slots < h.o.Max && !h.warned.Swap(true) {
-		w.log.LogAttrs(f.Terms.Base, slog.LevelWarn, "onceq: WorkerConfig.Concurrency is below the Max of a Batched handler: no batch can be full",
+		w.log.LogAttrs(f.Terms.Base, slog.LevelWarn, "onceq: WorkerConfig.Concurrency is below the Max of a Bulk handler: no batch can be full",
 			slog.Int("concurrency", slots), slog.Int("max", h.o.Max))
 	}
 }
@@ -354,9 +354,9 @@ func (b *gathering) callUser(at []int) {
 	switch {
 	case errs == nil:
 	case len(errs) != len(js):
-		b.broke(at, "onceq: the function of a Batched handler answered %d errors for %d jobs; it must answer one for each, or a nil slice", len(errs), len(js))
+		b.broke(at, "onceq: the function of a Bulk handler answered %d errors for %d jobs; it must answer one for each, or a nil slice", len(errs), len(js))
 	case !b.answer(at, js, own, errs):
-		b.broke(at, "onceq: the function of a Batched handler has changed js, so that nobody knows whose its errors are; it may sort js, and do no more")
+		b.broke(at, "onceq: the function of a Bulk handler has changed js, so that nobody knows whose its errors are; it may sort js, and do no more")
 	}
 }
 
@@ -454,7 +454,7 @@ func (b *gathering) broke(at []int, format string, args ...any) {
 	}
 }
 
-// This part owns BatchedOptions.Divide: how a call that failed for all of its jobs is divided. The
+// This part owns BulkOptions.Divide: how a call that failed for all of its jobs is divided. The
 // goroutine that has taken the batch calls divide. Each call of the user's function has a goroutine
 // of its own, because it may end that. There is no lock.
 

@@ -17,7 +17,7 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// batchesSeen keeps the batches that a Batched handler's function got.
+// batchesSeen keeps the batches that a Bulk handler's function got.
 type batchesSeen struct {
 	mu   sync.Mutex
 	rows []string
@@ -59,14 +59,14 @@ func (b *batchesSeen) sizes() (ns []int) {
 	return ns
 }
 
-// inBatches is the option of a Worker with a Batched handler and so many slots.
+// inBatches is the option of a Worker with a Bulk handler and so many slots.
 func inBatches(concurrency int, h onceq.Handler) rig.Option {
 	return rig.With(func(c *rig.Setup) { c.Handler, c.Concurrency = h, concurrency })
 }
 
-func TestBatchedRunsWhenItIsFullOrHasLingered(t *testing.T) {
+func TestBulkRunsWhenItIsFullOrHasLingered(t *testing.T) {
 	var got *batchesSeen
-	h := onceq.Batched(onceq.BatchedOptions{Max: 4, Linger: 10 * time.Second}, func(_ context.Context, js []*onceq.Job) []error {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 4, Linger: 10 * time.Second}, func(_ context.Context, js []*onceq.Job) []error {
 		got.note(js)
 		return nil
 	})
@@ -93,9 +93,9 @@ func TestBatchedRunsWhenItIsFullOrHasLingered(t *testing.T) {
 }
 
 // A timer runs a batch although another one runs: that may take long.
-func TestBatchedDoesNotWaitForTheBatchBefore(t *testing.T) {
+func TestBulkDoesNotWaitForTheBatchBefore(t *testing.T) {
 	var got *batchesSeen
-	h := onceq.Batched(onceq.BatchedOptions{Max: 2, Linger: time.Second}, func(_ context.Context, js []*onceq.Job) []error {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 2, Linger: time.Second}, func(_ context.Context, js []*onceq.Job) []error {
 		got.note(js)
 		rig.Takes(time.Minute)
 		return nil
@@ -112,8 +112,8 @@ func TestBatchedDoesNotWaitForTheBatchBefore(t *testing.T) {
 	}, inBatches(10, h))
 }
 
-func TestBatchedErrorsAreByPosition(t *testing.T) {
-	h := onceq.Batched(onceq.BatchedOptions{Max: 5}, func(_ context.Context, js []*onceq.Job) []error {
+func TestBulkErrorsAreByPosition(t *testing.T) {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 5}, func(_ context.Context, js []*onceq.Job) []error {
 		errs := make([]error, len(js))
 		for i, j := range js {
 			switch j.Key().Key {
@@ -147,10 +147,10 @@ func TestBatchedErrorsAreByPosition(t *testing.T) {
 }
 
 // A function that sorts its jobs, as who locks rows must, answers in that order.
-func TestBatchedThatSorts(t *testing.T) {
+func TestBulkThatSorts(t *testing.T) {
 	for name, left := range map[string]string{"all": "", "with a job left out": "e"} {
 		t.Run(name, func(t *testing.T) {
-			h := onceq.Batched(onceq.BatchedOptions{Max: 6}, func(_ context.Context, js []*onceq.Job) []error {
+			h := onceq.Bulk(onceq.BulkOptions{Max: 6}, func(_ context.Context, js []*onceq.Job) []error {
 				slices.SortFunc(js, func(a, b *onceq.Job) int { return strings.Compare(a.Key().Key, b.Key().Key) })
 				errs := make([]error, len(js))
 				for i, j := range js {
@@ -192,7 +192,7 @@ func TestBatchedThatSorts(t *testing.T) {
 }
 
 // Where nobody knows what the function has done, each job gets an error, and is parked under Park.
-func TestBatchedThatBreaks(t *testing.T) {
+func TestBulkThatBreaks(t *testing.T) {
 	for name, f := range map[string]func(js []*onceq.Job) []error{
 		"panics":       func([]*onceq.Job) []error { panic("no such table") },
 		"ends":         func([]*onceq.Job) []error { runtime.Goexit(); return nil },
@@ -208,7 +208,7 @@ func TestBatchedThatBreaks(t *testing.T) {
 	} {
 		for _, park := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, park %v", name, park), func(t *testing.T) {
-				h := onceq.Batched(onceq.BatchedOptions{Max: 3}, func(_ context.Context, js []*onceq.Job) []error { return f(js) })
+				h := onceq.Bulk(onceq.BulkOptions{Max: 3}, func(_ context.Context, js []*onceq.Job) []error { return f(js) })
 				want, class := "retried", onceq.ClassPanic
 				options := []rig.Option{inBatches(3, h), rig.Steady}
 				if park {
@@ -230,8 +230,8 @@ func TestBatchedThatBreaks(t *testing.T) {
 	}
 }
 
-func TestBatchedPanicNamesItsPlace(t *testing.T) {
-	h := onceq.Batched(onceq.BatchedOptions{Max: 2}, func(context.Context, []*onceq.Job) []error { return breaksHere() })
+func TestBulkPanicNamesItsPlace(t *testing.T) {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 2}, func(context.Context, []*onceq.Job) []error { return breaksHere() })
 	rig.Bubble(t, nil, func(r *rig.Rig) {
 		r.Send("a", "b")
 		r.RunFor(500 * time.Millisecond)
@@ -246,11 +246,11 @@ func TestBatchedPanicNamesItsPlace(t *testing.T) {
 func breaksHere() []error { panic("no such table") }
 
 // The earliest timeout must not cut off the others, and the last one ends the batch.
-func TestBatchedContextEndsWithItsLastJob(t *testing.T) {
+func TestBulkContextEndsWithItsLastJob(t *testing.T) {
 	var cause error
 	var at time.Duration
 	var last time.Time
-	h := onceq.Batched(onceq.BatchedOptions{Max: 3}, func(ctx context.Context, js []*onceq.Job) []error {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 3}, func(ctx context.Context, js []*onceq.Job) []error {
 		began := time.Now()
 		last, _ = ctx.Deadline()
 		last = last.Add(-time.Since(began))
@@ -289,8 +289,8 @@ func TestBatchedContextEndsWithItsLastJob(t *testing.T) {
 }
 
 // A batch with a job that has no timeout has no deadline.
-func TestBatchedContextWithoutADeadline(t *testing.T) {
-	h := onceq.Batched(onceq.BatchedOptions{Max: 2}, func(ctx context.Context, _ []*onceq.Job) []error {
+func TestBulkContextWithoutADeadline(t *testing.T) {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 2}, func(ctx context.Context, _ []*onceq.Job) []error {
 		if at, ok := ctx.Deadline(); ok {
 			t.Errorf("a deadline at %v, and one of the jobs has none", at)
 		}
@@ -317,10 +317,10 @@ func TestBatchedContextWithoutADeadline(t *testing.T) {
 	}, inBatches(2, h))
 }
 
-func TestBatchedContextIsTheFirstJobs(t *testing.T) {
+func TestBulkContextIsTheFirstJobs(t *testing.T) {
 	type name struct{}
 	var left context.Context
-	h := onceq.Chain(onceq.Batched(onceq.BatchedOptions{Max: 2}, func(ctx context.Context, js []*onceq.Job) []error {
+	h := onceq.Chain(onceq.Bulk(onceq.BulkOptions{Max: 2}, func(ctx context.Context, js []*onceq.Job) []error {
 		if got := ctx.Value(name{}); got != js[0].Key().Key {
 			t.Errorf("the context's value is %v, and the first job %v", got, js[0].Key())
 		}
@@ -341,9 +341,9 @@ func TestBatchedContextIsTheFirstJobs(t *testing.T) {
 }
 
 // What waits for its batch when its lease is lost must not begin.
-func TestBatchedLeavesOutWhatIsLost(t *testing.T) {
+func TestBulkLeavesOutWhatIsLost(t *testing.T) {
 	var got *batchesSeen
-	h := onceq.Batched(onceq.BatchedOptions{Max: 3, Linger: 50 * time.Second}, func(_ context.Context, js []*onceq.Job) []error {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 3, Linger: 50 * time.Second}, func(_ context.Context, js []*onceq.Job) []error {
 		got.note(js)
 		return nil
 	})
@@ -365,9 +365,9 @@ func TestBatchedLeavesOutWhatIsLost(t *testing.T) {
 }
 
 // What waits for its batch while its claim cannot be renewed must not begin either.
-func TestBatchedLeavesOutWhatIsNotConfirmed(t *testing.T) {
+func TestBulkLeavesOutWhatIsNotConfirmed(t *testing.T) {
 	var got *batchesSeen
-	h := onceq.Batched(onceq.BatchedOptions{Max: 3, Linger: 48 * time.Second}, func(_ context.Context, js []*onceq.Job) []error {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 3, Linger: 48 * time.Second}, func(_ context.Context, js []*onceq.Job) []error {
 		got.note(js)
 		return nil
 	})
@@ -390,9 +390,9 @@ func TestBatchedLeavesOutWhatIsNotConfirmed(t *testing.T) {
 }
 
 // A drain hands back what has not begun, and lets the batch that runs end.
-func TestBatchedInADrain(t *testing.T) {
+func TestBulkInADrain(t *testing.T) {
 	var got *batchesSeen
-	h := onceq.Batched(onceq.BatchedOptions{Max: 2, Linger: 5 * time.Second}, func(_ context.Context, js []*onceq.Job) []error {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 2, Linger: 5 * time.Second}, func(_ context.Context, js []*onceq.Job) []error {
 		got.note(js)
 		rig.Takes(7 * time.Second)
 		return nil
@@ -423,8 +423,8 @@ func TestBatchedInADrain(t *testing.T) {
 }
 
 // At the end of DrainTimeout the batch's context ends, and its jobs are given back uncounted.
-func TestBatchedIsCutOffByADrain(t *testing.T) {
-	h := onceq.Batched(onceq.BatchedOptions{Max: 2}, func(ctx context.Context, js []*onceq.Job) []error {
+func TestBulkIsCutOffByADrain(t *testing.T) {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 2}, func(ctx context.Context, js []*onceq.Job) []error {
 		<-ctx.Done()
 		if c := context.Cause(ctx); !errors.Is(c, onceq.ErrDraining) {
 			t.Errorf("the cause is %v", c)
@@ -446,8 +446,8 @@ func TestBatchedIsCutOffByADrain(t *testing.T) {
 
 // A function that ignores its context holds up its own jobs, and Run's hard end no longer than any
 // other handler.
-func TestBatchedThatIgnoresItsContext(t *testing.T) {
-	h := onceq.Batched(onceq.BatchedOptions{Max: 2}, func(context.Context, []*onceq.Job) []error {
+func TestBulkThatIgnoresItsContext(t *testing.T) {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 2}, func(context.Context, []*onceq.Job) []error {
 		rig.Takes(time.Hour)
 		return nil
 	})
@@ -468,9 +468,9 @@ func TestBatchedThatIgnoresItsContext(t *testing.T) {
 }
 
 // A job whose own time is short does not wait for all of the linger.
-func TestBatchedDoesNotUseUpATimeout(t *testing.T) {
+func TestBulkDoesNotUseUpATimeout(t *testing.T) {
 	var got *batchesSeen
-	h := onceq.Batched(onceq.BatchedOptions{Max: 9, Linger: 30 * time.Second}, func(_ context.Context, js []*onceq.Job) []error {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 9, Linger: 30 * time.Second}, func(_ context.Context, js []*onceq.Job) []error {
 		got.note(js)
 		return nil
 	})
@@ -491,13 +491,13 @@ func TestBatchedDoesNotUseUpATimeout(t *testing.T) {
 }
 
 // A group has one job in a batch, and its order.
-func TestBatchedKeepsTheOrderOfGroups(t *testing.T) {
+func TestBulkKeepsTheOrderOfGroups(t *testing.T) {
 	for _, p := range rig.Ordered {
 		var d rig.Diary
 		var mu sync.Mutex
 		most := 0
 		failed := make(map[string]bool)
-		h := onceq.Batched(onceq.BatchedOptions{Max: 4, Linger: 100 * time.Millisecond}, func(_ context.Context, js []*onceq.Job) []error {
+		h := onceq.Bulk(onceq.BulkOptions{Max: 4, Linger: 100 * time.Millisecond}, func(_ context.Context, js []*onceq.Job) []error {
 			mu.Lock()
 			most = max(most, len(js))
 			mu.Unlock()
@@ -541,10 +541,10 @@ func TestBatchedKeepsTheOrderOfGroups(t *testing.T) {
 
 // Copies of one job that are there together are one job: one of them is in a batch, and the others
 // find it done.
-func TestBatchedWithCopiesOfAJob(t *testing.T) {
+func TestBulkWithCopiesOfAJob(t *testing.T) {
 	seen := newBatchesSeen()
 	fails := 2
-	h := onceq.Batched(onceq.BatchedOptions{Max: 10}, func(_ context.Context, js []*onceq.Job) []error {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 10}, func(_ context.Context, js []*onceq.Job) []error {
 		if seen.note(js); fails > 0 {
 			fails--
 			panic("once more")

@@ -15,11 +15,11 @@ import (
 	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
-// What is tested here is BatchedOptions.Divide.
+// What is tested here is BulkOptions.Divide.
 
-// divided is a Batched of 100 that divides, and counts the calls of f.
+// divided is a Bulk of 100 that divides, and counts the calls of f.
 func divided(calls *atomic.Int64, f func(ctx context.Context, js []*onceq.Job) []error) onceq.Handler {
-	return onceq.Batched(onceq.BatchedOptions{Divide: true, Linger: time.Second}, func(ctx context.Context, js []*onceq.Job) []error {
+	return onceq.Bulk(onceq.BulkOptions{Divide: true, Linger: time.Second}, func(ctx context.Context, js []*onceq.Job) []error {
 		calls.Add(1)
 		return f(ctx, js)
 	})
@@ -39,7 +39,7 @@ var wholeFailures = map[string]func(js []*onceq.Job) []error{
 
 // One bad job makes no dead letter of its 99 neighbours, even where no attempt is left. Under Park
 // nobody is called again where nobody knows what happened.
-func TestBatchedDivides(t *testing.T) {
+func TestBulkDivides(t *testing.T) {
 	for name, fails := range wholeFailures {
 		for _, park := range []bool{false, true} {
 			test := name + ", rerun"
@@ -85,7 +85,7 @@ func TestBatchedDivides(t *testing.T) {
 }
 
 // What f needs may be away: then few calls show it, unless a job would be given up.
-func TestBatchedDividesNoOutage(t *testing.T) {
+func TestBulkDividesNoOutage(t *testing.T) {
 	for name, c := range map[string]struct {
 		err   error
 		most  int
@@ -115,13 +115,13 @@ func TestBatchedDividesNoOutage(t *testing.T) {
 
 // A job whose context ends while its batch is divided is not called again. A drain gives it back
 // uncounted, also under Park, because f has said that nothing happened.
-func TestBatchedDividedInADrain(t *testing.T) {
+func TestBulkDividedInADrain(t *testing.T) {
 	for _, park := range []bool{false, true} {
 		var calls atomic.Int64
 		var mu sync.Mutex
 		ended := 0
-		options := []rig.Option{rig.Most(1), rig.With(func(c *rig.Setup) { c.DrainTimeout = 5 * time.Second }), inBatches(4, onceq.Batched(
-			onceq.BatchedOptions{Max: 4, Divide: true}, func(ctx context.Context, js []*onceq.Job) []error {
+		options := []rig.Option{rig.Most(1), rig.With(func(c *rig.Setup) { c.DrainTimeout = 5 * time.Second }), inBatches(4, onceq.Bulk(
+			onceq.BulkOptions{Max: 4, Divide: true}, func(ctx context.Context, js []*onceq.Job) []error {
 				calls.Add(1)
 				if ctx.Err() != nil {
 					mu.Lock()
@@ -164,9 +164,9 @@ func TestBatchedDividedInADrain(t *testing.T) {
 }
 
 // A Timeout ends the division for its job alone.
-func TestBatchedDividedBeyondATimeout(t *testing.T) {
+func TestBulkDividedBeyondATimeout(t *testing.T) {
 	var calls atomic.Int64
-	h := onceq.Batched(onceq.BatchedOptions{Max: 4, Divide: true}, func(_ context.Context, js []*onceq.Job) []error {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 4, Divide: true}, func(_ context.Context, js []*onceq.Job) []error {
 		calls.Add(1)
 		if len(js) == 4 {
 			rig.Takes(2 * time.Second)
@@ -199,7 +199,7 @@ func TestBatchedDividedBeyondATimeout(t *testing.T) {
 // The rule: an error that f answers when its context has ended may be that end in other words, and
 // nobody knows what it did. Under Park such a job is parked, whether its batch may be divided or
 // not.
-func TestBatchedDividedWhoseCallIsCut(t *testing.T) {
+func TestBulkDividedWhoseCallIsCut(t *testing.T) {
 	for name, c := range map[string]struct {
 		whole        bool // the whole batch is cut; else its first half
 		divide       bool
@@ -209,7 +209,7 @@ func TestBatchedDividedWhoseCallIsCut(t *testing.T) {
 		"whole":              {whole: true, divide: true, parked: 4},
 		"a half":             {divide: true, parked: 2, back: 2},
 	} {
-		h := onceq.Batched(onceq.BatchedOptions{Max: 4, Divide: c.divide}, func(ctx context.Context, js []*onceq.Job) []error {
+		h := onceq.Bulk(onceq.BulkOptions{Max: 4, Divide: c.divide}, func(ctx context.Context, js []*onceq.Job) []error {
 			if c.whole || len(js) < 4 {
 				<-ctx.Done()
 			}

@@ -16,10 +16,10 @@ import (
 	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
-// Two workers with one Batched fill batches together.
-func TestBatchedIsShared(t *testing.T) {
+// Two workers with one Bulk fill batches together.
+func TestBulkIsShared(t *testing.T) {
 	var got *batchesSeen
-	h := onceq.Batched(onceq.BatchedOptions{Max: 4, Linger: time.Second}, func(_ context.Context, js []*onceq.Job) []error {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 4, Linger: time.Second}, func(_ context.Context, js []*onceq.Job) []error {
 		got.note(js)
 		return nil
 	})
@@ -48,7 +48,7 @@ func TestBatchedIsShared(t *testing.T) {
 	}, inBatches(4, h))
 }
 
-func TestBatchedUnderAMux(t *testing.T) {
+func TestBulkUnderAMux(t *testing.T) {
 	var got *batchesSeen
 	var wrapped []string
 	var mu sync.Mutex
@@ -77,7 +77,7 @@ func TestBatchedUnderAMux(t *testing.T) {
 				return next.Handle(ctx, j)
 			})
 		})
-		m.On("mail", onceq.Batched(onceq.BatchedOptions{Max: 2}, func(_ context.Context, js []*onceq.Job) []error {
+		m.On("mail", onceq.Bulk(onceq.BulkOptions{Max: 2}, func(_ context.Context, js []*onceq.Job) []error {
 			got.note(js)
 			return nil
 		}), nil)
@@ -86,9 +86,9 @@ func TestBatchedUnderAMux(t *testing.T) {
 }
 
 // Behind JSON a body that does not decode is no part of the batch.
-func TestBatchedBehindJSON(t *testing.T) {
+func TestBulkBehindJSON(t *testing.T) {
 	var got *batchesSeen
-	all := onceq.Batched(onceq.BatchedOptions{Max: 20}, func(_ context.Context, js []*onceq.Job) []error {
+	all := onceq.Bulk(onceq.BulkOptions{Max: 20}, func(_ context.Context, js []*onceq.Job) []error {
 		got.note(js)
 		return nil
 	})
@@ -108,7 +108,7 @@ func TestBatchedBehindJSON(t *testing.T) {
 }
 
 // Where the options are wrong, or a Worker has too few slots for a batch, construction says so.
-func TestBatchedRefuses(t *testing.T) {
+func TestBulkRefuses(t *testing.T) {
 	f := func(context.Context, []*onceq.Job) []error { return nil }
 	under := func(h onceq.Handler) onceq.Handler {
 		var m onceq.Mux
@@ -118,24 +118,24 @@ func TestBatchedRefuses(t *testing.T) {
 	chain := func(h onceq.Handler) onceq.Handler {
 		return onceq.Chain(h, func(next onceq.Handler) onceq.Handler { return onceq.HandlerFunc(next.Handle) })
 	}
-	if h := onceq.Batched(onceq.BatchedOptions{}, nil); h != nil {
+	if h := onceq.Bulk(onceq.BulkOptions{}, nil); h != nil {
 		t.Errorf("a nil function makes %v", h)
 	}
 	for name, c := range map[string]struct {
 		h    onceq.Handler
 		text string
 	}{
-		"no function":     {onceq.Batched(onceq.BatchedOptions{}, nil), "ProcessorConfig.Handler: is nil"},
-		"Max":             {onceq.Batched(onceq.BatchedOptions{Max: -1}, f), "BatchedOptions.Max: -1 is not within 1 and 10000"},
-		"Max, too many":   {onceq.Batched(onceq.BatchedOptions{Max: 10_001}, f), "BatchedOptions.Max: 10001"},
-		"Linger":          {onceq.Batched(onceq.BatchedOptions{Linger: -1}, f), "BatchedOptions.Linger: -1ns is not within 1ms and 1m0s"},
-		"Linger, bare":    {onceq.Batched(onceq.BatchedOptions{Linger: 50}, f), "its unit missing"},
-		"Linger, long":    {onceq.Batched(onceq.BatchedOptions{Linger: time.Hour}, f), "BatchedOptions.Linger: 1h0m0s"},
-		"Max in a Chain":  {chain(onceq.Batched(onceq.BatchedOptions{Max: -1}, f)), "BatchedOptions.Max: -1"},
-		"Max in a Mux":    {under(onceq.Batched(onceq.BatchedOptions{Max: -1}, f)), `BatchedOptions.Max: -1 is not within 1 and 10000 (of Mux.On("mail"))`},
-		"slots":           {onceq.Batched(onceq.BatchedOptions{}, f), "WorkerConfig.Concurrency: 10 is below 100, the Max of the Batched handler: no batch could be full"},
-		"slots, in Chain": {chain(onceq.Batched(onceq.BatchedOptions{Max: 11}, f)), "WorkerConfig.Concurrency: 10 is below 11"},
-		"slots, in a Mux": {under(onceq.Batched(onceq.BatchedOptions{Max: 11}, f)), `the Max of the Batched handler of type "mail"`},
+		"no function":     {onceq.Bulk(onceq.BulkOptions{}, nil), "ProcessorConfig.Handler: is nil"},
+		"Max":             {onceq.Bulk(onceq.BulkOptions{Max: -1}, f), "BulkOptions.Max: -1 is not within 1 and 10000"},
+		"Max, too many":   {onceq.Bulk(onceq.BulkOptions{Max: 10_001}, f), "BulkOptions.Max: 10001"},
+		"Linger":          {onceq.Bulk(onceq.BulkOptions{Linger: -1}, f), "BulkOptions.Linger: -1ns is not within 1ms and 1m0s"},
+		"Linger, bare":    {onceq.Bulk(onceq.BulkOptions{Linger: 50}, f), "its unit missing"},
+		"Linger, long":    {onceq.Bulk(onceq.BulkOptions{Linger: time.Hour}, f), "BulkOptions.Linger: 1h0m0s"},
+		"Max in a Chain":  {chain(onceq.Bulk(onceq.BulkOptions{Max: -1}, f)), "BulkOptions.Max: -1"},
+		"Max in a Mux":    {under(onceq.Bulk(onceq.BulkOptions{Max: -1}, f)), `BulkOptions.Max: -1 is not within 1 and 10000 (of Mux.On("mail"))`},
+		"slots":           {onceq.Bulk(onceq.BulkOptions{}, f), "WorkerConfig.Concurrency: 10 is below 100, the Max of the Bulk handler: no batch could be full"},
+		"slots, in Chain": {chain(onceq.Bulk(onceq.BulkOptions{Max: 11}, f)), "WorkerConfig.Concurrency: 10 is below 11"},
+		"slots, in a Mux": {under(onceq.Bulk(onceq.BulkOptions{Max: 11}, f)), `the Max of the Bulk handler of type "mail"`},
 	} {
 		r := rig.New(t, func(context.Context, *onceq.Job) error { return nil })
 		s := r.Cfg
@@ -149,21 +149,21 @@ func TestBatchedRefuses(t *testing.T) {
 }
 
 // Hidden in a wrapper that nobody can look into, wrong options fail each job, and lose none.
-func TestBatchedMistakeThatIsHidden(t *testing.T) {
-	wrong := onceq.Batched(onceq.BatchedOptions{Max: -1}, func(context.Context, []*onceq.Job) []error { return nil })
+func TestBulkMistakeThatIsHidden(t *testing.T) {
+	wrong := onceq.Bulk(onceq.BulkOptions{Max: -1}, func(context.Context, []*onceq.Job) []error { return nil })
 	rig.Bubble(t, wrong.Handle, func(r *rig.Rig) {
 		r.Send("a")
 		r.RunFor(500 * time.Millisecond)
 		r.WantOutcomes("a", "retried")
-		if end := r.Seen.Of("a")[0]; !strings.Contains(end.Err, "BatchedOptions.Max") {
+		if end := r.Seen.Of("a")[0]; !strings.Contains(end.Err, "BulkOptions.Max") {
 			t.Errorf("the error is %q", end.Err)
 		}
 	}, rig.Steady)
 }
 
-func TestBatchedInABatchOfDeliveries(t *testing.T) {
+func TestBulkInABatchOfDeliveries(t *testing.T) {
 	var got *batchesSeen
-	h := onceq.Batched(onceq.BatchedOptions{Linger: time.Second}, func(_ context.Context, js []*onceq.Job) []error {
+	h := onceq.Bulk(onceq.BulkOptions{Linger: time.Second}, func(_ context.Context, js []*onceq.Job) []error {
 		got.note(js)
 		return nil
 	})
@@ -197,14 +197,14 @@ func TestBatchedInABatchOfDeliveries(t *testing.T) {
 	}, inBatches(100, h))
 }
 
-func TestBatchedInDo(t *testing.T) {
+func TestBulkInDo(t *testing.T) {
 	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
 		p, err := onceq.NewProcessor(r.Cfg.ProcessorConfig)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := newBatchesSeen()
-		h := onceq.Batched(onceq.BatchedOptions{Linger: time.Minute}, func(_ context.Context, js []*onceq.Job) []error {
+		h := onceq.Bulk(onceq.BulkOptions{Linger: time.Minute}, func(_ context.Context, js []*onceq.Job) []error {
 			got.note(js)
 			return []error{nil}
 		})
@@ -220,9 +220,9 @@ func TestBatchedInDo(t *testing.T) {
 }
 
 // A Job that a test has made itself can be handled, and lingers.
-func TestBatchedOfATestsOwnJobs(t *testing.T) {
+func TestBulkOfATestsOwnJobs(t *testing.T) {
 	n := 0
-	h := onceq.Batched(onceq.BatchedOptions{Max: 2, Linger: time.Minute}, func(_ context.Context, js []*onceq.Job) []error {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 2, Linger: time.Minute}, func(_ context.Context, js []*onceq.Job) []error {
 		n += len(js)
 		return nil
 	})
@@ -240,9 +240,9 @@ func TestBatchedOfATestsOwnJobs(t *testing.T) {
 	}
 }
 
-func TestBatchedWithoutAStore(t *testing.T) {
+func TestBulkWithoutAStore(t *testing.T) {
 	tries := 0
-	h := onceq.Batched(onceq.BatchedOptions{Max: 2}, func(_ context.Context, js []*onceq.Job) []error {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 2}, func(_ context.Context, js []*onceq.Job) []error {
 		if tries++; tries == 1 {
 			return []error{rig.ErrBoom, nil}
 		}

@@ -20,11 +20,11 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// What is tested here is a Batched that gathers when its worker stops, pauses, is limited or dies.
+// What is tested here is a Bulk that gathers when its worker stops, pauses, is limited or dies.
 
-// lingers is a Batched that gathers for a minute, and counts the jobs that its function gets.
+// lingers is a Bulk that gathers for a minute, and counts the jobs that its function gets.
 func lingers(began *atomic.Int64) onceq.Handler {
-	return onceq.Batched(onceq.BatchedOptions{Linger: time.Minute}, func(_ context.Context, js []*onceq.Job) []error {
+	return onceq.Bulk(onceq.BulkOptions{Linger: time.Minute}, func(_ context.Context, js []*onceq.Job) []error {
 		began.Add(int64(len(js)))
 		return nil
 	})
@@ -32,7 +32,7 @@ func lingers(began *atomic.Int64) onceq.Handler {
 
 // A stop ends a gathering at once, however long its Linger, and whatever the policy: its jobs have
 // not begun, so they are handed back, and no attempt counts.
-func TestBatchedThatGathersInADrain(t *testing.T) {
+func TestBulkThatGathersInADrain(t *testing.T) {
 	for _, park := range []bool{false, true} {
 		for _, drain := range []time.Duration{-1, 3 * time.Second, time.Hour} {
 			t.Run(fmt.Sprintf("park %v, drain %v", park, drain), func(t *testing.T) {
@@ -68,8 +68,8 @@ func TestBatchedThatGathersInADrain(t *testing.T) {
 	}
 }
 
-// A pause hands back at once what gathers. What a shared Batched has from another worker begins.
-func TestBatchedThatGathersInAPause(t *testing.T) {
+// A pause hands back at once what gathers. What a shared Bulk has from another worker begins.
+func TestBulkThatGathersInAPause(t *testing.T) {
 	var began atomic.Int64
 	rig.Bubble(t, nil, func(r *rig.Rig) {
 		second := rig.NewQueue(r.T, membroker.Options{})
@@ -107,7 +107,7 @@ func TestBatchedThatGathersInAPause(t *testing.T) {
 }
 
 // A job that comes to its batch when its worker has just stopped does not begin another gathering.
-func TestBatchedJoinedAfterAStop(t *testing.T) {
+func TestBulkJoinedAfterAStop(t *testing.T) {
 	var began atomic.Int64
 	h := onceq.Chain(lingers(&began), func(next onceq.Handler) onceq.Handler {
 		return onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
@@ -133,12 +133,12 @@ func TestBatchedJoinedAfterAStop(t *testing.T) {
 // Under Park a start is recorded when the batch begins, in one call, and not when a job joins it.
 // So a job whose worker dies while it gathers runs again. With a middleware around it, which may
 // have done anything, it is recorded before that.
-func TestBatchedRecordsItsStarts(t *testing.T) {
+func TestBulkRecordsItsStarts(t *testing.T) {
 	for _, wrapped := range []string{"", "Chain", "Mux", "Mux.Use"} {
 		t.Run("in "+wrapped, func(t *testing.T) {
 			var r *rig.Rig
 			var begun sync.Once
-			h := onceq.Batched(onceq.BatchedOptions{Linger: 5 * time.Second}, func(_ context.Context, js []*onceq.Job) []error {
+			h := onceq.Bulk(onceq.BulkOptions{Linger: 5 * time.Second}, func(_ context.Context, js []*onceq.Job) []error {
 				begun.Do(func() {
 					for _, k := range []string{"a", "b", "c"} {
 						if rec := r.Record(k); !rec.Started {
@@ -192,7 +192,7 @@ func TestBatchedRecordsItsStarts(t *testing.T) {
 
 // Whose start is not confirmed does not begin, is not parked, and counts no attempt. The others of
 // its batch begin.
-func TestBatchedWhoseStartIsNotConfirmed(t *testing.T) {
+func TestBulkWhoseStartIsNotConfirmed(t *testing.T) {
 	for name, bad := range map[string]func(s *rig.Store){
 		"its record errs": func(s *rig.Store) {
 			s.OnRenew = func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
@@ -225,7 +225,7 @@ func TestBatchedWhoseStartIsNotConfirmed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got *batchesSeen
-			h := onceq.Batched(onceq.BatchedOptions{Max: 3}, func(_ context.Context, js []*onceq.Job) []error {
+			h := onceq.Bulk(onceq.BulkOptions{Max: 3}, func(_ context.Context, js []*onceq.Job) []error {
 				got.note(js)
 				return nil
 			})
@@ -254,7 +254,7 @@ func TestBatchedWhoseStartIsNotConfirmed(t *testing.T) {
 }
 
 // A store that cannot be asked for the starts keeps the batch from beginning, a drain from nothing.
-func TestBatchedDrainedWhileItsStartsAreConfirmed(t *testing.T) {
+func TestBulkDrainedWhileItsStartsAreConfirmed(t *testing.T) {
 	for name, bad := range map[string]func(onceqtest.Call) faulty.Faults{
 		"errors": func(c onceqtest.Call) faulty.Faults {
 			if c.Op == onceqtest.Renew {
@@ -283,7 +283,7 @@ func TestBatchedDrainedWhileItsStartsAreConfirmed(t *testing.T) {
 					}
 				}
 				r.NoLetters()
-			}, inBatches(2, onceq.Batched(onceq.BatchedOptions{Max: 2}, func(context.Context, []*onceq.Job) []error {
+			}, inBatches(2, onceq.Bulk(onceq.BulkOptions{Max: 2}, func(context.Context, []*onceq.Job) []error {
 				t.Error("the batch has begun")
 				return nil
 			})), rig.Parks, rig.Most(1))
@@ -293,9 +293,9 @@ func TestBatchedDrainedWhileItsStartsAreConfirmed(t *testing.T) {
 
 // Under an operator's limit a batch has all that can come when it has as many jobs as the limit, so
 // it does not linger for more. What gathers when a limit is set begins then.
-func TestBatchedUnderALimit(t *testing.T) {
+func TestBulkUnderALimit(t *testing.T) {
 	var got *batchesSeen
-	h := onceq.Batched(onceq.BatchedOptions{Max: 20, Linger: time.Minute}, func(_ context.Context, js []*onceq.Job) []error {
+	h := onceq.Bulk(onceq.BulkOptions{Max: 20, Linger: time.Minute}, func(_ context.Context, js []*onceq.Job) []error {
 		got.note(js)
 		return nil
 	})
