@@ -66,7 +66,8 @@ type Disposition struct {
 //
 // For the same reason it cannot refuse a job that is due later than its queue keeps messages, as a
 // [Worker] does. It gives such a message back until the queue deletes it or moves it away, and
-// nobody is told. So set Defaults.MostNotBefore below the queue's retention, or send no such jobs.
+// nobody is told. So set Defaults.Ceilings.NotBefore below the queue's retention, or send no such
+// jobs.
 type BatchConfig struct {
 	// DeadLetter takes the dead letters. Required; KeepInQueue leaves them to the queue's own
 	// redrive.
@@ -194,12 +195,12 @@ func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f
 // obeyFor does for a batch what the rules say of its queue. A batch cannot leave the messages in
 // the queue, so under a pause it gives them back.
 func (in *intake) obeyFor(ctx context.Context, h *batchHost, fl *flow) {
-	in.book.fresh(ctx)
-	if !in.book.o.isOn() {
+	in.book.Refresh(ctx)
+	if !in.book.IsOn() {
 		return
 	}
-	h.norule = in.book.required(ctx)
-	rs, _, _ := in.book.inForce()
+	h.norule = in.book.Require(ctx)
+	rs, _, _ := in.book.InForce()
 	switch v, ok := rs.For(in.queueName, "", "", time.Now()); {
 	case !ok:
 	case v.Do == control.Pause:

@@ -9,6 +9,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/steering"
 	"github.com/onceq/onceq/internal/verdict"
 )
 
@@ -27,7 +28,7 @@ const (
 	ClassAttempts       = "attempts"         // claimed more often than MaxAttempts allows; the handler did not start
 	ClassInterrupted    = "interrupted"      // cut off under Park: nobody knows whether the effect happened
 	ClassExpired        = "expired"          // Meta.Expires had passed
-	ClassTooEarly       = "too-early"        // Meta.NotBefore lies beyond MostNotBefore, or what the queue can keep
+	ClassTooEarly       = "too-early"        // Meta.NotBefore lies beyond its ceiling, or what the queue can keep
 	ClassDuplicate      = "duplicate"        // another message with the key has failed, or is parked
 	ClassUnproven       = "unproven"         // older than Retention, and without a record: the job may have been done
 	ClassMismatch       = "mismatch"         // the key is taken by another payload
@@ -55,6 +56,8 @@ var (
 	ErrDraining = verdict.ErrDraining
 	// ErrNoStore answers calls that need a store, such as Do, where there is none.
 	ErrNoStore = errors.New("onceq: no dedupe store")
+	// ErrUnlike is wrapped by the error of a [Worker.Run] that ControlOptions.Strict has refused.
+	ErrUnlike = steering.ErrUnlike
 	// ErrRunning answers a second Run of a Worker.
 	ErrRunning = errors.New("onceq: worker is already running")
 )

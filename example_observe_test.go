@@ -208,10 +208,9 @@ func ExampleJobOptions_ceilings() {
 		}),
 		Store: store, Scope: "reports",
 		Defaults: onceq.JobOptions{
-			MaxAttempts: 2, MostAttempts: 3,
-			Timeout: time.Minute, MostTimeout: time.Hour,
-			MostNotBefore: 24 * time.Hour,
-			Backoff:       func(int, error) time.Duration { return 0 },
+			MaxAttempts: 2, Timeout: time.Minute,
+			Ceilings: onceq.Ceilings{Attempts: 3, Timeout: time.Hour, NotBefore: 24 * time.Hour},
+			Backoff:  func(int, error) time.Duration { return 0 },
 		},
 	}
 	for _, m := range []broker.Meta{

@@ -311,7 +311,7 @@ const (
 const (
 	// OutcomeEarly: Meta.NotBefore lies ahead. The message comes again then.
 	OutcomeEarly Outcome = "early"
-	// OutcomeTooEarly: Meta.NotBefore lies further ahead than MostNotBefore, or than the queue
+	// OutcomeTooEarly: Meta.NotBefore lies further ahead than Ceilings.NotBefore, or than the queue
 	// keeps the message. A dead letter is stored.
 	OutcomeTooEarly Outcome = ClassTooEarly
 	// OutcomeNoKey: the message has no idempotency key, or ProcessorConfig.Key has answered an

@@ -122,8 +122,8 @@ type owner interface {
 func (j *Job) owner() owner { return j.r.Flow().Host.(owner) }
 
 // JobOptions say how a job is run. A type's options win over the Processor's Defaults. A job's Meta
-// may lower them. It may raise them only as far as MostAttempts and MostTimeout allow, because
-// whoever may send a message writes its Meta.
+// may lower them. It may raise them only as far as the Ceilings allow, because whoever may send a
+// message writes its Meta.
 type JobOptions struct {
 	// MaxAttempts is how often the handler may start. 0 = the default, 10; 1 = never retried; < 0 =
 	// unlimited. Without a Store, and with a broker that does not count deliveries, it must be set
@@ -149,19 +149,8 @@ type JobOptions struct {
 	// doubled with each attempt up to 15 min. Of that a random part is taken (full jitter). Under a
 	// [Forward] the default goes up to 1 min.
 	Backoff func(attempt int, err error) time.Duration
-	// MostAttempts is the highest MaxAttempts that a job's Meta may ask for. A higher one counts as
-	// this. 0 = 100, or MaxAttempts where that is higher or unlimited; < 0 = any, unlimited too.
-	// Not below MaxAttempts.
-	MostAttempts int
-	// MostTimeout is the longest Timeout that a job's Meta may ask for. A longer one counts as
-	// this. 0 = 24 h, or Timeout where that is longer, and any where Timeout is none; < 0 = any.
-	// Not below Timeout.
-	MostTimeout time.Duration
-	// MostNotBefore is how far ahead a message's Meta.NotBefore may lie when it is received. A
-	// message beyond that becomes a dead letter of class "too-early". 0 = 31 days, or Retention
-	// where that is longer; < 0 = any; else at least 1 ms. What the queue can keep is a bound of
-	// its own: see [broker.Meta].NotBefore.
-	MostNotBefore time.Duration
+	// Ceilings bound what a job's Meta may ask for. A type's win, one by one.
+	Ceilings Ceilings
 	// Scope is the scope of the keys; it has no ':'. Default: the Processor's Scope and, under a
 	// Mux, a ':' and the type behind it. Types that have one Scope share their keys: a job of one
 	// is acked as done when another's with its key is. A WARN tells of it.
@@ -174,6 +163,23 @@ type JobOptions struct {
 	Was string
 }
 
+// Ceilings bound what a job's Meta may ask for. The zero value has the defaults.
+type Ceilings struct {
+	// Attempts is the highest MaxAttempts that a job's Meta may ask for. A higher one counts as
+	// this. 0 = 100, or MaxAttempts where that is higher or unlimited; < 0 = any, unlimited too.
+	// Not below MaxAttempts.
+	Attempts int
+	// Timeout is the longest Timeout that a job's Meta may ask for. A longer one counts as this.
+	// 0 = 24 h, or JobOptions.Timeout where that is longer, and any where it is none; < 0 = any.
+	// Not below JobOptions.Timeout.
+	Timeout time.Duration
+	// NotBefore is how far ahead a message's Meta.NotBefore may lie when it is received. A message
+	// beyond that becomes a dead letter of class "too-early". 0 = 31 days, or Retention where that
+	// is longer; < 0 = any; else at least 1 ms. What the queue can keep is a bound of its own: see
+	// [broker.Meta].NotBefore.
+	NotBefore time.Duration
+}
+
 // OneHandler as JobOptions.Was says that the type takes the place of the one handler that the
 // Processor had before it had a Mux. That handler's keys lie in the Processor's Defaults.Scope,
 // else its Scope, without a type.
@@ -182,21 +188,21 @@ const OneHandler = ":one handler"
 // check refuses what cannot be in o. d are the Defaults beside which o stands; they may be o
 // itself.
 func (o *JobOptions) check(field string, d *JobOptions) error {
-	attempts, most := cmp.Or(o.MaxAttempts, d.MaxAttempts), cmp.Or(o.MostAttempts, d.MostAttempts)
-	timeout, longest := cmp.Or(o.Timeout, d.Timeout), cmp.Or(o.MostTimeout, d.MostTimeout)
+	attempts, most := cmp.Or(o.MaxAttempts, d.MaxAttempts), cmp.Or(o.Ceilings.Attempts, d.Ceilings.Attempts)
+	timeout, longest := cmp.Or(o.Timeout, d.Timeout), cmp.Or(o.Ceilings.Timeout, d.Ceilings.Timeout)
 	switch {
 	case most > 0 && (attempts < 0 || attempts > most):
-		return badConfig(field+".MostAttempts", "%d is below MaxAttempts, %d; < 0 is unlimited", most, attempts)
+		return badConfig(field+".Ceilings.Attempts", "%d is below MaxAttempts, %d; < 0 is unlimited", most, attempts)
 	case durations.IsBare(longest):
-		return badConfig(field+".MostTimeout", "%s", durations.AskUnit(longest))
+		return badConfig(field+".Ceilings.Timeout", "%s", durations.AskUnit(longest))
 	case longest > 0 && timeout > longest:
-		return badConfig(field+".MostTimeout", "%v is below Timeout, %v", longest, timeout)
+		return badConfig(field+".Ceilings.Timeout", "%v is below Timeout, %v", longest, timeout)
 	case o.Timeout < 0:
 		return badConfig(field+".Timeout", "%v is negative", o.Timeout)
 	case durations.IsBare(o.Timeout):
 		return badConfig(field+".Timeout", "%s", durations.AskUnit(o.Timeout))
-	case durations.IsBare(o.MostNotBefore):
-		return badConfig(field+".MostNotBefore", "%s", durations.AskUnit(o.MostNotBefore))
+	case durations.IsBare(o.Ceilings.NotBefore):
+		return badConfig(field+".Ceilings.NotBefore", "%s", durations.AskUnit(o.Ceilings.NotBefore))
 	case o.Interrupted > dedupe.Park:
 		return badConfig(field+".Interrupted", "%v is neither Rerun nor Park", o.Interrupted)
 	case strings.Contains(o.Scope, ":"):

@@ -44,16 +44,16 @@ func TestMetaRaisesAttemptsToTheCeiling(t *testing.T) {
 					t.Errorf("%d attempts, want %d", n, c.want)
 				}
 			}, rig.Steady, rig.With(func(cfg *rig.Setup) {
-				cfg.Defaults.MaxAttempts, cfg.Defaults.MostAttempts = c.worker, c.ceiling
+				cfg.Defaults.MaxAttempts, cfg.Defaults.Ceilings.Attempts = c.worker, c.ceiling
 				if c.typeAttempts != 0 {
 					var mux onceq.Mux
-					mux.On("t", h, &onceq.JobOptions{MaxAttempts: c.typeAttempts, MostAttempts: c.typeMost})
+					mux.On("t", h, &onceq.JobOptions{MaxAttempts: c.typeAttempts, Ceilings: onceq.Ceilings{Attempts: c.typeMost}})
 					cfg.Handler = &mux
 				}
 			}))
 		})
 	}
-	for _, o := range []onceq.JobOptions{{MaxAttempts: -1}, {MaxAttempts: 3, MostAttempts: -1}} {
+	for _, o := range []onceq.JobOptions{{MaxAttempts: -1}, {MaxAttempts: 3, Ceilings: onceq.Ceilings{Attempts: -1}}} {
 		rig.Bubble(t, rig.Returns(rig.ErrBoom), func(r *rig.Rig) {
 			m := rig.Message("a")
 			m.Meta.MaxAttempts = -1
@@ -62,7 +62,9 @@ func TestMetaRaisesAttemptsToTheCeiling(t *testing.T) {
 			if n := r.Seen.Started("a"); n < 500 {
 				t.Errorf("%d attempts under %+v", n, o)
 			}
-		}, rig.With(func(c *rig.Setup) { c.Defaults.MaxAttempts, c.Defaults.MostAttempts = o.MaxAttempts, o.MostAttempts }), rig.Steady)
+		}, rig.With(func(c *rig.Setup) {
+			c.Defaults.MaxAttempts, c.Defaults.Ceilings.Attempts = o.MaxAttempts, o.Ceilings.Attempts
+		}), rig.Steady)
 	}
 }
 
@@ -99,7 +101,7 @@ func TestMetaRaisesTheTimeoutToTheCeiling(t *testing.T) {
 				if n := r.Seen.Started("a"); n != 1 {
 					t.Errorf("%d runs", n)
 				}
-			}, rig.With(func(cfg *rig.Setup) { cfg.Defaults.Timeout, cfg.Defaults.MostTimeout = c.worker, c.ceiling }))
+			}, rig.With(func(cfg *rig.Setup) { cfg.Defaults.Timeout, cfg.Defaults.Ceilings.Timeout = c.worker, c.ceiling }))
 		})
 	}
 }
@@ -176,13 +178,13 @@ func TestMostNotBefore(t *testing.T) {
 					r.Letter(onceq.ClassTooEarly)
 				}
 			}, rig.With(func(cfg *rig.Setup) {
-				cfg.Defaults.MostNotBefore = c.most
+				cfg.Defaults.Ceilings.NotBefore = c.most
 				if c.name == "a short retention" {
 					cfg.Retention = time.Hour
 				}
 				if c.ofType != 0 {
 					var mux onceq.Mux
-					mux.On("t", onceq.HandlerFunc(rig.Never(t)), &onceq.JobOptions{MostNotBefore: c.ofType})
+					mux.On("t", onceq.HandlerFunc(rig.Never(t)), &onceq.JobOptions{Ceilings: onceq.Ceilings{NotBefore: c.ofType}})
 					cfg.Handler = &mux
 				}
 			}))
@@ -196,20 +198,20 @@ func TestBadCeilings(t *testing.T) {
 			var mux onceq.Mux
 			mux.On("t", onceq.HandlerFunc(rig.Returns(nil)), &o)
 			c.Handler = &mux
-			c.Defaults.MostAttempts, c.Defaults.MostTimeout = 20, time.Hour
+			c.Defaults.Ceilings.Attempts, c.Defaults.Ceilings.Timeout = 20, time.Hour
 		}
 	}
 	for _, c := range []struct {
 		field, reason string
 		set           func(c *rig.Setup)
 	}{
-		{"ProcessorConfig.Defaults.MostAttempts", "5 is below MaxAttempts, 10", func(c *rig.Setup) { c.Defaults.MostAttempts = 5 }},
-		{"ProcessorConfig.Defaults.MostAttempts", "5 is below MaxAttempts, -1", func(c *rig.Setup) { c.Defaults.MaxAttempts, c.Defaults.MostAttempts = -1, 5 }},
-		{"ProcessorConfig.Defaults.MostTimeout", "1m0s is below Timeout, 1h0m0s", func(c *rig.Setup) { c.Defaults.Timeout, c.Defaults.MostTimeout = time.Hour, time.Minute }},
-		{"ProcessorConfig.Defaults.MostTimeout", "unit", func(c *rig.Setup) { c.Defaults.MostTimeout = 30 }},
-		{`Mux.On("t") options.MostAttempts`, "20 is below MaxAttempts, 50", ofType(onceq.JobOptions{MaxAttempts: 50})},
-		{`Mux.On("t") options.MostAttempts`, "9 is below MaxAttempts, 10", ofType(onceq.JobOptions{MostAttempts: 9})},
-		{`Mux.On("t") options.MostTimeout`, "below Timeout, 2h", ofType(onceq.JobOptions{Timeout: 2 * time.Hour})},
+		{"ProcessorConfig.Defaults.Ceilings.Attempts", "5 is below MaxAttempts, 10", func(c *rig.Setup) { c.Defaults.Ceilings.Attempts = 5 }},
+		{"ProcessorConfig.Defaults.Ceilings.Attempts", "5 is below MaxAttempts, -1", func(c *rig.Setup) { c.Defaults.MaxAttempts, c.Defaults.Ceilings.Attempts = -1, 5 }},
+		{"ProcessorConfig.Defaults.Ceilings.Timeout", "1m0s is below Timeout, 1h0m0s", func(c *rig.Setup) { c.Defaults.Timeout, c.Defaults.Ceilings.Timeout = time.Hour, time.Minute }},
+		{"ProcessorConfig.Defaults.Ceilings.Timeout", "unit", func(c *rig.Setup) { c.Defaults.Ceilings.Timeout = 30 }},
+		{`Mux.On("t") options.Ceilings.Attempts`, "20 is below MaxAttempts, 50", ofType(onceq.JobOptions{MaxAttempts: 50})},
+		{`Mux.On("t") options.Ceilings.Attempts`, "9 is below MaxAttempts, 10", ofType(onceq.JobOptions{Ceilings: onceq.Ceilings{Attempts: 9}})},
+		{`Mux.On("t") options.Ceilings.Timeout`, "below Timeout, 2h", ofType(onceq.JobOptions{Timeout: 2 * time.Hour})},
 		{"ProcessorConfig.LetterKeys", "key 1 has 31 bytes, want at least 32", func(c *rig.Setup) {
 			c.LetterKeys = [][]byte{make([]byte, 32), make([]byte, 31)}
 		}},
