@@ -132,8 +132,8 @@ func TestWaitsThatNothingCarries(t *testing.T) {
 		group  string
 		set    func(r *rig.Rig)
 	}{
-		"NoCarry":       {membroker.SQSStandard, "", func(r *rig.Rig) { r.Cfg.Carry = onceq.NoCarry }},
-		"ordered group": {membroker.SQSFIFO, "g/", func(r *rig.Rig) {}},
+		"no Carry":      {membroker.SQSStandard, "", func(r *rig.Rig) {}},
+		"ordered group": {membroker.SQSFIFO, "g/", carrying(new(copies))},
 		"refused":       {membroker.SQSStandard, "", func(r *rig.Rig) { carrying(&copies{refuses: true})(r) }},
 	} {
 		t.Run(name, func(t *testing.T) {
