@@ -21,9 +21,10 @@ import (
 // run; the carrier's own goroutines (batch.Queue) call send. No lock is held.
 
 // NoCarry is a WorkerConfig.Carry that carries nothing.
-var NoCarry broker.Sender = noCarry{}
+// It is a [broker.Sender]; a constant, so that nobody can change it.
+const NoCarry noCarry = 0
 
-type noCarry struct{}
+type noCarry uint8
 
 func (noCarry) Send(context.Context, []broker.Outgoing) ([]string, error) {
 	return nil, broker.ErrUnsupported
