@@ -121,7 +121,7 @@ bench: ## run the benchmarks, and internal/bench, which compares with others (BE
 
 lint: ## golangci-lint, a wider net than check (its first build takes minutes)
 	GOWORK=off $(GO) -C internal/tools/lint mod tidy -diff
-	$(call each,$(LINT) golangci-lint run ./...)
+	$(call each,$(LINT) golangci-lint run -c $(CURDIR)/internal/tools/lint/.golangci.yml ./...)
 
 fuzz: ## run every fuzz function for FUZZTIME (20s) each
 	@list=$$($(PACKAGES)) || exit 1; \

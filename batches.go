@@ -195,12 +195,12 @@ func (b *Batches) Process(ctx context.Context, ds []Delivery, o *BatchOptions, f
 // obeyFor does for a batch what the rules say of its queue. A batch cannot leave the messages in
 // the queue, so under a pause it gives them back.
 func (in *intake) obeyFor(ctx context.Context, h *batchHost, fl *flow) {
-	in.book.fresh(ctx)
-	if !in.book.o.isOn() {
+	in.book.Refresh(ctx)
+	if !in.book.IsOn() {
 		return
 	}
-	h.norule = in.book.required(ctx)
-	rs, _, _ := in.book.inForce()
+	h.norule = in.book.Require(ctx)
+	rs, _, _ := in.book.InForce()
 	switch v, ok := rs.For(in.queueName, "", "", time.Now()); {
 	case !ok:
 	case v.Do == control.Pause:

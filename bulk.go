@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/jointctx"
 	"github.com/onceq/onceq/internal/verdict"
 )
 
@@ -333,8 +334,8 @@ func (b *gathering) callUser(at []int) {
 	}
 	ctx := ctxs[0]
 	if len(ctxs) > 1 {
-		joint := &jointContext{of: ctxs}
-		defer joint.close()
+		joint := jointctx.New(ctxs)
+		defer joint.Close()
 		ctx = joint
 	}
 	returned := false

@@ -9,6 +9,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/steering"
 	"github.com/onceq/onceq/internal/verdict"
 )
 
@@ -55,6 +56,8 @@ var (
 	ErrDraining = verdict.ErrDraining
 	// ErrNoStore answers calls that need a store, such as Do, where there is none.
 	ErrNoStore = errors.New("onceq: no dedupe store")
+	// ErrUnlike is wrapped by the error of a [Worker.Run] that ControlOptions.Strict has refused.
+	ErrUnlike = steering.ErrUnlike
 	// ErrRunning answers a second Run of a Worker.
 	ErrRunning = errors.New("onceq: worker is already running")
 )

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/steering"
 )
 
 // This file owns Health: what a worker's state is, and what probes are told of it. Probes call
@@ -133,7 +134,7 @@ func (w *Worker) Health() Health {
 	}
 	h.because(c.Paused)
 	var steered []string
-	h.Rules, h.Seat, steered = w.steering().words()
+	h.Rules, h.Seat, steered = w.steering().Words()
 	if c.Paused&engine.ByRules != 0 && len(steered) == 0 {
 		steered = []string{"paused by a rule"}
 	}
@@ -301,16 +302,35 @@ func loadOf(c *engine.Counts) Load {
 	return Load{Slots: c.Slots, Busy: c.Busy, Overdue: c.Overdue, Oldest: c.Oldest}
 }
 
+// This part owns what steering knows of a Worker. Run calls newSteward; the steward's goroutines
+// call the rest, and hold no lock.
+
+// newSteward is what obeys operators in one Run; nil where nothing does.
+func (w *Worker) newSteward(f *flow) *steering.Steward {
+	p, c := w.p, &w.p.c
+	return steering.New(steering.Config{
+		Book: p.book, Past: &p.past, Tell: p.tellSteering, Logger: p.log, Base: f.Terms.Base,
+		Queue: p.queueName, Owner: c.Owner, Scope: c.Scope, Types: p.typeNames(), Retention: c.Retention,
+		Interrupted: c.Defaults.Interrupted.String(), ShownJobs: c.Control.Jobs, NoKeys: c.Control.NoKeys,
+		Strict: c.Control.Strict, Took: p.took,
+		Pause: w.pause, Resume: w.resume, Paused: w.isPaused, Glance: w.glance,
+		Limit: f.Limit, Jobs: func() ([]engine.Job, int) { return f.Jobs(maxConcurrency) },
+	})
+}
+
 // glance is what the Worker's card says of it as a whole.
-func (w *Worker) glance() glance {
+func (w *Worker) glance() steering.Glance {
 	h, n := w.Health(), w.counted()
-	g := glance{state: string(h.State), slots: h.Slots, busy: h.Busy, held: n.Held, ends: n.Outcomes}
+	g := steering.Glance{State: string(h.State), Slots: h.Slots, Busy: h.Busy, Held: n.Held, Outcomes: make(map[string]uint64, len(n.Outcomes))}
+	for outcome, n := range n.Outcomes {
+		g.Outcomes[string(outcome)] = n
+	}
 	for _, d := range []struct {
 		what string
 		of   *Dependency
 	}{{ReasonStore, &h.Store}, {ReasonQueue, &h.Queue}} {
-		if since := d.of.Failing; !since.IsZero() && (g.outage == "" || since.Before(g.since)) {
-			g.outage, g.since = d.what, since
+		if since := d.of.Failing; !since.IsZero() && (g.Outage == "" || since.Before(g.Since)) {
+			g.Outage, g.Since = d.what, since
 		}
 	}
 	return g

@@ -1,7 +1,9 @@
 package onceq
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	mrand "math/rand/v2"
 	"sync"
 	"time"
@@ -11,6 +13,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/steering"
 )
 
 // This file owns what differs between those who bring runs: a Worker, a batch, a call of Do. Each
@@ -48,12 +51,31 @@ func (h deliveryHost) refusalOf(r *run) *engine.Refusal {
 	return &engine.Refusal{Back: engine.Outcome(OutcomeEarly), Delay: left}
 }
 
+// heldBack is why a message is given back while its scope or type is paused; nil = it is not.
+func (in *intake) heldBack(r *run) *engine.Refusal {
+	if !in.book.Holds() {
+		return nil
+	}
+	typ := ""
+	if r.Message.Meta != nil {
+		typ = r.Message.Meta.Type
+	}
+	v, ok := in.book.PausedJob(in.queueName, r.Key.Scope, typ)
+	if t := in.types[typ]; !ok && t != nil && t.name != typ { // it has no type, or its former one
+		v, ok = in.book.PausedJob(in.queueName, r.Key.Scope, t.name)
+	}
+	if !ok {
+		return nil
+	}
+	return &engine.Refusal{Back: engine.Outcome(OutcomePaused), Delay: steering.BackFor(&v, r.Message.Attempt)}
+}
+
 func (h deliveryHost) Takeover(*run, *dedupe.Claim) bool { return false }
 func (h deliveryHost) StoreErred(*run, error, bool)      {}
 func (h deliveryHost) Broke(*run, any)                   {}
 func (h deliveryHost) Observe(r *run) {
 	if d, ran := r.Took(); ran {
-		h.took.count(r.Type(), d, Outcome(r.Outcome))
+		h.took.Count(r.Type(), d, r.Outcome)
 	}
 	h.observeEnd(r)
 }
@@ -133,7 +155,7 @@ func (h *batchHost) Admit(r *run) *engine.Refusal {
 	case h.norule != nil:
 		return &engine.Refusal{Back: engine.StoreUnreachable, Delay: h.c.Lease/2 + mrand.N(h.c.Lease/2+1)}
 	case h.paused != nil:
-		return &engine.Refusal{Back: engine.Outcome(OutcomePaused), Delay: backFor(h.paused, r.Message.Attempt)}
+		return &engine.Refusal{Back: engine.Outcome(OutcomePaused), Delay: steering.BackFor(h.paused, r.Message.Attempt)}
 	}
 	return h.deliveryHost.Admit(r)
 }
@@ -194,3 +216,87 @@ func (h callHost) Observe(r *run) {
 }
 
 func (h callHost) Ended(*run) { h.try.end() }
+
+// This part owns what the Observer and the log are told of a run. Whoever has the run calls it; no
+// lock is held.
+
+func (in *intake) observeStart(r *run) (ctx context.Context) {
+	if in.c.Observer == nil {
+		return r.Context()
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			in.observerPanicked(v)
+			ctx = r.Context()
+		}
+	}()
+	switch ctx = in.c.Observer.JobStarted(r.Context(), &r.Job); ctx {
+	case nil, r.Context():
+		return r.Context()
+	}
+	r.Context().ObservedAs(ctx)
+	return ctx
+}
+
+func (in *intake) observeEnd(r *run) {
+	level := slog.LevelInfo
+	if r.Verdict.Class != "" {
+		level = slog.LevelWarn
+	}
+	logs := in.log.Enabled(r.Flow().Terms.Base, level)
+	if in.c.Observer == nil && !logs {
+		return
+	}
+	t := in.timing(r)
+	in.tellEnd(r, &t)
+	if logs {
+		in.log.LogAttrs(r.Flow().Terms.Base, level, "job", t.attrs()...)
+	}
+}
+
+// observeAbandoned tells of a run that was given up, and answers its record.
+func (in *intake) observeAbandoned(r *run) JobReport {
+	t := in.recordOf(r, in.e.TimingOfAbandoned(r))
+	t.Outcome = OutcomeAbandoned
+	in.tellEnd(r, &t)
+	in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelWarn, "job", t.attrs()...)
+	return t
+}
+
+func (in *intake) tellEnd(r *run, t *JobReport) {
+	if in.c.Observer == nil {
+		return
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			in.observerPanicked(v)
+		}
+	}()
+	ctx := r.Context().Observer()
+	if ctx == nil {
+		ctx = r.Context()
+	}
+	in.c.Observer.JobEnded(ctx, t)
+}
+
+// timing is made only when somebody asks: most runs have no observer.
+func (in *intake) timing(r *run) JobReport {
+	t := in.recordOf(r, in.e.Timing(r))
+	t.Outcome, t.ErrClass, t.Err = Outcome(r.Outcome), r.Verdict.Class, r.Verdict.Text
+	if t.Outcome == OutcomePostponed {
+		t.ErrClass = "" // nothing has failed
+	}
+	t.Saved = r.LastSaved()
+	t.Result = r.Result()
+	return t
+}
+
+func (in *intake) recordOf(r *run, t engine.Timing) JobReport {
+	return JobReport{
+		JobID: r.ID(), Type: r.Type(), Key: t.Key, QueueWait: t.QueueWait, Process: t.Process,
+		Visibility: t.Visibility, Heartbeat: t.Heartbeat, Beats: t.Beats, Attempt: t.Attempt,
+		Receives: t.Receives, Fence: t.Fence,
+		Queue: in.queueName, Ran: t.Ran, Began: t.Began, Ended: t.Ended, Held: t.Held, Settle: t.Settle,
+		Age: t.Age, Delay: t.Delay, Policy: t.Policy, PrevClass: t.PrevClass, From: t.From, DeadFor: t.DeadFor,
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/steering"
 	"github.com/onceq/onceq/internal/values"
 	"github.com/onceq/onceq/internal/verdict"
 )
@@ -34,10 +35,10 @@ type intake struct {
 	foreign foreign
 	// queueName is JobReport.Queue.
 	queueName string
-	past      watchman
+	past      steering.Watchman
 	begun     time.Time
-	took      sketches // of a Worker that writes cards; else nil
-	carry     *carrier // of a Worker that sends anew what waits for too long; else nil
+	took      steering.Sketches // of a Worker that writes cards; else nil
+	carry     *carrier          // of a Worker that sends anew what waits for too long; else nil
 }
 
 // deliveries is what a Processor's intakes differ in.
@@ -58,9 +59,9 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		log = log.With(slog.String("queue", d.name))
 	}
 	in := &intake{Processor: p, log: log, letters: d.letters, begun: time.Now(), queueName: cmp.Or(c.Queue, describe(d.queue).Name, source)}
-	in.past = watchman{fences: &p.fences, store: c.Store, queue: in.queueName, timeout: c.CallTimeout, log: log, tell: in.tellEvent}
+	in.past = steering.Watchman{Fences: &p.fences, Store: c.Store, Queue: in.queueName, CallTimeout: c.CallTimeout, Logger: log, Tell: in.tellSteering}
 	if c.Control.isOn() && d.slots+len(d.name) > 0 {
-		in.past.rules = p.book.store
+		in.past.Rules = p.book.Store()
 	}
 	o := engine.Options{
 		Store: c.Store, StoreOutage: &p.storeOut, Pulse: &p.storePulse, Tell: in.tellOutage, AskedUnit: &p.asked.retryAfter,
@@ -72,7 +73,7 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		Visibility: d.visibility, Limits: d.limits, Slots: d.slots, Outlasts: in.outlasts,
 	}
 	if c.Store.Limits().OrderedFences {
-		o.Fences, o.WentBack = &p.fences, in.past.fenceBack
+		o.Fences, o.WentBack = &p.fences, in.past.FenceBack
 	}
 	e, err := engine.New[Job](o, &p.all)
 	if err != nil {
@@ -125,6 +126,20 @@ func (in *intake) tellOutage(ctx context.Context, n engine.Notice) {
 	}
 	if n.What == engine.TheLetters {
 		e.Reason = ReasonLetters
+	}
+	in.tellEvent(ctx, e)
+}
+
+// tellSteering is told by what obeys operators, and by what finds that a store went back in time.
+func (in *intake) tellSteering(ctx context.Context, what steering.Event, why error) {
+	e := WorkerEvent{Err: why}
+	switch what {
+	case steering.RulesRefused:
+		e.Kind = EventRuleRefused
+	case steering.SeatLost:
+		e.Kind = EventSeatLost
+	case steering.StoreWentBack:
+		e.Kind, e.Reason = EventStoreWentBack, ReasonStore
 	}
 	in.tellEvent(ctx, e)
 }

@@ -1,16 +1,24 @@
 package onceq
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/steering"
 	"github.com/onceq/onceq/internal/values"
 	"github.com/onceq/onceq/internal/verdict"
 )
+
+// This file owns Processor: how it is made, what it refuses of its Workers and Batches, and the
+// calls of Do that share an answer. p.mu guards unnamed alone; flights have a lock of their own.
 
 // Processor knows what is done with jobs, and keeps what it knows of their store. It does nothing
 // by itself. Jobs come to it in three ways, and one Processor can serve any number of them at once:
@@ -28,7 +36,7 @@ type Processor struct {
 	fences     engine.Fences       // the same
 	events     WorkerObserver      // nil = the Observer is none
 	all        engine.Roll         // what is under way, of all intakes
-	book       *rulebook           // the operators' rules
+	book       *steering.Rulebook  // the operators' rules
 	calls      *intake             // of Do
 	flights    flights             // of Do
 
@@ -52,7 +60,9 @@ func NewProcessor(c ProcessorConfig) (*Processor, error) {
 		return nil, err
 	}
 	c.Control = controlOn(c.Store, c.Control)
-	p := &Processor{c: c, book: newRulebook(&c)}
+	p := &Processor{c: c, book: steering.NewRulebook(steering.BookConfig{
+		Store: c.Store, Every: c.Control.Every, Required: c.Control.Required, CallTimeout: c.CallTimeout, Logger: c.Logger,
+	})}
 	p.events, _ = broker.As[WorkerObserver](c.Observer)
 	if m := muxIn(c.Handler); m != nil {
 		p.types, p.oneScope = m.snapshot(c.scopes())
@@ -120,6 +130,19 @@ func (p *Processor) checkRoom(slots int) error {
 	})
 }
 
+// typeNames are the types of the Mux, in order.
+func (p *Processor) typeNames() []string {
+	names := make([]string, 0, len(p.types))
+	for t := range p.types {
+		if t == "" {
+			continue // Mux.Untyped
+		}
+		names = append(names, t)
+	}
+	slices.Sort(names)
+	return names
+}
+
 func (p *Processor) retention() time.Duration { return p.c.Retention }
 
 func (p *Processor) relaying() (to *relay, timeout time.Duration, keyed bool) {
@@ -137,3 +160,94 @@ func (p *Processor) mostResult() int { return p.c.Store.Limits().MaxResult }
 func (p *Processor) serves(m *Mux, typ string) (own, knows bool) {
 	return muxIn(p.c.Handler) == m, p.types[typ] != nil
 }
+
+// answer is what a call gets.
+type answer struct {
+	err    error
+	stored bool   // result is what the store keeps
+	result []byte // of JSON; nil = none is kept
+	again  time.Time
+	own    bool // it is for nobody but the call that found it
+}
+
+// flights are the claims and runs of Do that are under way in this Processor, one for each key.
+// They only save questions to the store, which alone decides whether a key is free. mu guards the
+// map; the channels of a flight hand its other fields over.
+type flights struct {
+	mu sync.Mutex
+	of map[dedupe.Key]*flight
+}
+
+// flight is what the first call of a key shares with those that come while it is under way.
+type flight struct {
+	fingerprint []byte
+	runs        chan struct{} // closed when its claim is won
+	done        chan struct{} // closed at its end; answer is there then
+	began       time.Time
+	r           *run
+	answer      answer
+}
+
+// join returns the flight of the call's key. If there is none, it starts one and this call leads.
+// A call that cannot share gets none, and asks the store by itself. It cannot share if its
+// fingerprint is not the first call's, or if the run has lost its claim.
+func (fs *flights) join(k dedupe.Key, fingerprint []byte) (fl *flight, leads bool) {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	fl = fs.of[k]
+	switch {
+	case fl == nil:
+		fl = &flight{fingerprint: fingerprint, runs: make(chan struct{}), done: make(chan struct{})}
+		if fs.of == nil {
+			fs.of = make(map[dedupe.Key]*flight)
+		}
+		fs.of[k] = fl
+		return fl, true
+	case fingerprint != nil && !bytes.Equal(fingerprint, fl.fingerprint), fl.isLost():
+		return nil, false
+	}
+	return fl, false
+}
+
+func (fs *flights) end(k dedupe.Key, fl *flight, a answer) {
+	fs.mu.Lock()
+	delete(fs.of, k)
+	fs.mu.Unlock()
+	fl.answer = a
+	close(fl.done)
+}
+
+func (fl *flight) won(r *run) {
+	fl.began, fl.r = time.Now(), r
+	close(fl.runs)
+}
+
+// isLost reports whether the run goes on without its claim.
+func (fl *flight) isLost() bool {
+	select {
+	case <-fl.runs:
+		return errors.Is(fl.r.Context().EndedBy(), ErrLeaseLost)
+	default:
+		return false
+	}
+}
+
+// suits reports whether the answer to another call of the key is the answer to this one, too.
+func (a *answer) suits(fingerprint []byte, reopens uint64) bool {
+	var failed *FailedError
+	var parked *ParkedError
+	var mismatch *MismatchError
+	switch {
+	case a.own:
+		return false
+	case errors.As(a.err, &failed):
+		return reopens != failed.Fence
+	case errors.As(a.err, &parked):
+		return reopens != parked.Fence
+	case errors.As(a.err, &mismatch):
+		return fingerprint != nil && reopens == 0
+	}
+	return true
+}
+
+var errNoAnswer = errors.New("onceq: the store gave no answer that counts")

@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/steering"
 	"github.com/onceq/onceq/internal/sweep"
 	"github.com/onceq/onceq/internal/values"
 )
@@ -38,7 +39,7 @@ type Worker struct {
 	mu      sync.Mutex
 	flow    *flow                       // while Run is under way
 	pollers *pollers                    // of the flow
-	steward *steward                    // the same; nil where there are no rules and no seat
+	steward *steering.Steward           // the same; nil where there are no rules and no seat
 	ended   time.Time                   // the last Run; zero = there was none
 	paused  map[engine.Pauses]time.Time // why, and since when
 }
@@ -83,7 +84,7 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 		return nil, err
 	}
 	if p.c.Control.isOn() {
-		in.took = newSketches(p.typeNames())
+		in.took = steering.NewSketches(p.typeNames())
 	}
 	w := &Worker{c: c, p: in, queue: queue, l: l}
 	w.tell = teller{in, &w.c}
@@ -127,7 +128,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	f := w.newFlow(ctx, ready)
 	defer f.Close()
 	ps := &pollers{w: w, f: f}
-	st := newSteward(w, w.p, f)
+	st := w.newSteward(f)
 	if err := w.enter(f, ps, st); err != nil {
 		return err
 	}
@@ -136,11 +137,11 @@ func (w *Worker) Run(ctx context.Context) error {
 		return err
 	}
 
-	if err := st.strictly(ctx); err != nil {
+	if err := st.CheckStrict(ctx); err != nil {
 		return err
 	}
-	w.tell.starts(f, w.isPaused())
-	st.boot(ctx)
+	w.tell.logStart(f, w.isPaused())
+	st.ReadFirst(ctx)
 	var hands sync.WaitGroup
 	for range w.c.Concurrency {
 		hands.Go(func() { w.hand(&hands, ready) })
@@ -151,7 +152,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	swept := sweep.Start(receiving, sweep.Config{
 		Store: w.p.c.Store, Every: w.c.SweepEvery, CallTimeout: w.p.c.CallTimeout, Owner: w.p.c.Owner, Logger: w.p.c.Logger,
 	})
-	st.begins(receiving)
+	st.Start(receiving)
 
 	<-receiving.Done() // ctx has ended, or a poller has found that receiving can never succeed
 	// The time for a sweep goes by beside the drain, because Run must not outlast its hard end.
@@ -161,7 +162,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	stop(nil)
 
 	err := w.drain(f, &ps.all)
-	st.stop(hard)
+	st.Stop(hard)
 	swept(late)
 	close(ready) // the hands end when they have nothing left
 	if err == nil {
@@ -190,7 +191,7 @@ func (w *Worker) newFlow(ctx context.Context, ready chan<- *run) *flow {
 	})
 }
 
-func (w *Worker) enter(f *flow, ps *pollers, st *steward) error {
+func (w *Worker) enter(f *flow, ps *pollers, st *steering.Steward) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.flow != nil {
@@ -224,7 +225,7 @@ func (w *Worker) present() (f *flow, ps *pollers, ended time.Time) {
 }
 
 // steering is the steward of the Run that is under way; nil = there is none.
-func (w *Worker) steering() *steward {
+func (w *Worker) steering() *steering.Steward {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.steward
@@ -254,7 +255,7 @@ func (w *Worker) pause(why engine.Pauses) {
 	w.mu.Unlock()
 	handBack() // first, because an Observer may be slow, and other workers wait for the messages
 	if f != nil && !holds {
-		w.tell.halts(f, why)
+		w.tell.logPause(f, why)
 	}
 }
 
@@ -269,7 +270,7 @@ func (w *Worker) resume(why engine.Pauses) {
 	}
 	w.mu.Unlock()
 	if f != nil && holds {
-		w.tell.resumes(f, why, left, since)
+		w.tell.logResume(f, why, left, since)
 	}
 }
 
@@ -290,7 +291,7 @@ func (w *Worker) isPaused() engine.Pauses {
 
 // drain returns when every job has ended, or at the hard end.
 func (w *Worker) drain(f *flow, pollers *sync.WaitGroup) (err error) {
-	defer w.tell.drains(f, &err)()
+	defer w.tell.logDrain(f, &err)()
 	f.Stop()
 	w.acks.SetLinger(0)
 	if w.c.DrainTimeout == 0 {
@@ -467,7 +468,7 @@ type teller struct {
 	c  *WorkerConfig
 }
 
-func (t teller) starts(f *flow, paused engine.Pauses) {
+func (t teller) logStart(f *flow, paused engine.Pauses) {
 	ctx := f.Terms.Base
 	t.in.log.LogAttrs(ctx, slog.LevelInfo, "onceq: the worker starts", slog.String("scope", t.in.c.Scope), slog.Int("concurrency", t.c.Concurrency),
 		slog.Int("pollers", t.c.Pollers), slog.Duration("visibility", t.c.Visibility), slog.Bool("paused", paused != 0))
@@ -477,15 +478,15 @@ func (t teller) starts(f *flow, paused engine.Pauses) {
 	}
 }
 
-func (t teller) halts(f *flow, why engine.Pauses) {
+func (t teller) logPause(f *flow, why engine.Pauses) {
 	t.in.log.LogAttrs(f.Terms.Base, slog.LevelInfo, "onceq: paused; nothing is received, and what runs goes on", slog.Int("running", f.Running()), slog.Any("for", reasons(why)))
 	for _, reason := range reasons(why) {
 		t.in.tellEvent(f.Terms.Base, WorkerEvent{Kind: EventPaused, Reason: reason})
 	}
 }
 
-// resumes tells that the pause for the reasons is over, and what still holds.
-func (t teller) resumes(f *flow, why, left engine.Pauses, since time.Time) {
+// logResume tells that the pause for the reasons is over, and what still holds.
+func (t teller) logResume(f *flow, why, left engine.Pauses, since time.Time) {
 	if left != 0 {
 		t.in.log.LogAttrs(f.Terms.Base, slog.LevelInfo, "onceq: a pause is over, and another one holds", slog.Any("over", reasons(why)), slog.Any("for", reasons(left)))
 	} else {
@@ -496,9 +497,9 @@ func (t teller) resumes(f *flow, why, left engine.Pauses, since time.Time) {
 	}
 }
 
-// drains logs that a drain begins. The caller calls ended when it is over, which logs how it
+// logDrain logs that a drain begins. The caller calls ended when it is over, which logs how it
 // went.
-func (t teller) drains(f *flow, err *error) (ended func()) {
+func (t teller) logDrain(f *flow, err *error) (ended func()) {
 	ctx := f.Terms.Base
 	t.in.log.LogAttrs(ctx, slog.LevelInfo, "onceq: draining; nothing is received, and what runs has until drain_timeout",
 		slog.Int("running", f.Running()), slog.Duration("drain_timeout", t.c.DrainTimeout))

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/onceqtest"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -109,12 +110,12 @@ func equalBecame(a, b dlq.Became) bool {
 func TestCanariesThatNobodyCanTellOf(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		_, _, err := r.canaries(nil, func(dlq.Ref, dedupe.Key) {
-			r.store.fail = func(call string) error {
+			r.store.FailsAs(func(call onceqtest.Op) error {
 				if call == "get" {
 					return errors.New("no")
 				}
 				return nil
-			}
+			})
 		})
 		if e, ok := errors.AsType[*dlq.CanaryError](err); !ok || e.Became.Unknown != 2 {
 			t.Error(err)

@@ -16,54 +16,22 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/controlstore"
+	rigs "github.com/onceq/onceq/internal/rig"
+	"github.com/onceq/onceq/onceqtest"
 	"github.com/onceq/onceq/ops"
 )
 
-// counted counts the calls of a store, and fails those that fail says.
-type counted struct {
-	dedupe.Store
-	gets atomic.Int64
-	fail func(call string) error
-}
+// counted is a store with the powers of what it wraps.
+type counted struct{ *rigs.Store }
 
-func (c *counted) Unwrap() any { return c.Store }
-
-func (c *counted) failing(call string) error {
-	if c.fail == nil {
-		return nil
-	}
-	return c.fail(call)
-}
-
-func (c *counted) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
-	c.gets.Add(1)
-	if err := c.failing("get"); err != nil {
-		return nil, err
-	}
-	return c.Store.Get(ctx, ks)
-}
-
-func (c *counted) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
-	if err := c.failing("claim"); err != nil {
-		return nil, err
-	}
-	return c.Store.Claim(ctx, rs)
-}
-
-func (c *counted) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
-	if err := c.failing("settle"); err != nil {
-		return nil, err
-	}
-	return c.Store.Settle(ctx, ss)
-}
+func (c counted) Unwrap() any { return c.Store.Store }
 
 type rig struct {
 	*testing.T
 	queue, dead *membroker.Broker
-	store       *counted
+	store       counted
 	ops         *ops.Ops
 }
 
@@ -78,7 +46,7 @@ func must[V any](v V, err error) V {
 func bubble(t *testing.T, o ops.Options, f func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := &rig{T: t, store: &counted{Store: must(memstore.New(nil))}}
+		r := &rig{T: t, store: counted{rigs.NewStore(t)}}
 		r.dead = must(membroker.New(&membroker.Options{Name: "orders-dead", Preset: membroker.SQSStandard}))
 		r.queue = must(membroker.New(&membroker.Options{Name: "orders", Preset: membroker.SQSStandard, Redrive: &membroker.Redrive{MaxReceives: 40, To: r.dead}}))
 		if o.By == "" {
@@ -106,7 +74,7 @@ var key = dedupe.Key{Scope: "orders", Key: "A-1"}
 
 func (r *rig) claim(ttl time.Duration, owner string) dedupe.Lease {
 	r.Helper()
-	cs, err := r.store.Store.Claim(r.Context(), []dedupe.ClaimRequest{{Key: key, Token: token(), TTL: ttl, Owner: owner, Sent: time.Now().Add(-time.Second)}})
+	cs, err := r.store.Store.Store.Claim(r.Context(), []dedupe.ClaimRequest{{Key: key, Token: token(), TTL: ttl, Owner: owner, Sent: time.Now().Add(-time.Second)}})
 	if err != nil || cs[0].Outcome != dedupe.Won {
 		r.Fatal(err, cs)
 	}
@@ -115,7 +83,7 @@ func (r *rig) claim(ttl time.Duration, owner string) dedupe.Lease {
 
 func (r *rig) settle(l dedupe.Lease, to dedupe.Status, class string) {
 	r.Helper()
-	as, err := r.store.Store.Settle(r.Context(), []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: to, ErrClass: class, ErrText: class}})
+	as, err := r.store.Store.Store.Settle(r.Context(), []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: to, ErrClass: class, ErrText: class}})
 	if err != nil || as[0].Err != nil {
 		r.Fatal(err, as)
 	}
@@ -168,15 +136,15 @@ func TestActs(t *testing.T) {
 		l := r.claim(time.Minute, "w")
 		r.settle(l, dedupe.Parked, "interrupted")
 		during := 0
-		r.store.fail = func(call string) error {
+		r.store.FailsAs(func(call onceqtest.Op) error {
 			if call == "settle" && during == 0 {
-				r.store.fail = nil
+				r.store.Heals()
 				if es := r.acts(); len(es) == 1 && es[0].Act == "resolve" && es[0].Ended.IsZero() && es[0].Object == "orders/A-1" && es[0].Detail["to"] == "done" {
 					during++
 				}
 			}
 			return nil
-		}
+		})
 		id, err := r.ops.Resolve(r.Context(), ops.ResolveSpec{Key: key, Fence: l.Fence, To: dedupe.Done, Reason: "the bank has it"})
 		if err != nil || during != 1 {
 			r.Fatal(err, during)
@@ -199,12 +167,12 @@ func TestNoAudit(t *testing.T) {
 		bubble(t, ops.Options{NoAudit: without}, func(r *rig) {
 			l := r.claim(time.Minute, "w")
 			r.settle(l, dedupe.Failed, "timeout")
-			r.store.fail = func(call string) error {
+			r.store.FailsAs(func(call onceqtest.Op) error {
 				if call == "claim" {
 					return errors.New("read only")
 				}
 				return nil
-			}
+			})
 			id, err := r.ops.Forget(r.Context(), ops.ForgetSpec{Key: key, Fence: l.Fence, Reason: "again"})
 			gone := must(r.store.Get(r.Context(), []dedupe.Key{key}))[0] == nil
 			if gone != without || (err == nil) != without || id != "" || !without && !errors.Is(err, ops.ErrNoAudit) {
@@ -219,17 +187,17 @@ func TestLostEnd(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		l := r.claim(time.Minute, "w")
 		r.settle(l, dedupe.Failed, "timeout")
-		r.store.fail = func(call string) error {
+		r.store.FailsAs(func(call onceqtest.Op) error {
 			if call == "settle" {
 				return errors.New("gone")
 			}
 			return nil
-		}
+		})
 		_, err := r.ops.Forget(r.Context(), ops.ForgetSpec{Key: key, Fence: l.Fence, Reason: "again"})
 		if err == nil || !strings.Contains(err.Error(), "what was done is not in the audit") {
 			r.Error(err)
 		}
-		r.store.fail = nil
+		r.store.Heals()
 		if es := r.acts(); len(es) != 1 || !es[0].Ended.IsZero() {
 			r.Errorf("%+v", es)
 		}
@@ -343,9 +311,9 @@ func TestKeyReads(t *testing.T) {
 		if err := s.Beat(r.Context(), &control.WorkerStatus{At: time.Now(), Scope: "orders", State: "running", Jobs: []control.RunningJob{{Key: "A-1", Fence: l.Fence, At: time.Now()}}}); err != nil {
 			r.Fatal(err)
 		}
-		r.store.gets.Store(0)
+		r.store.Gets.Store(0)
 		line := must(r.ops.Key(r.Context(), "orders", key, ops.KeyOptions{}))
-		if n := r.store.gets.Load(); n > 12 {
+		if n := r.store.Gets.Load(); n > 12 {
 			r.Errorf("%d reads", n)
 		}
 		if line.Worker == nil || line.Job == nil || line.Steps[len(line.Steps)-1].What != ops.StepRunning {
@@ -392,7 +360,7 @@ func TestReplayStep(t *testing.T) {
 // TestParts: what cannot be asked hides nothing else.
 func TestParts(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
-		r.store.fail = func(call string) error { return errors.New("the store is away") }
+		r.store.FailsAs(func(call onceqtest.Op) error { return errors.New("the store is away") })
 		q := must(r.ops.Overview(r.Context()))[0]
 		if q.Depth == nil || q.Letters == nil || q.WorkersErr == nil || q.RulesErr == nil || q.Err() == nil {
 			r.Errorf("%+v", q)

@@ -3,7 +3,6 @@ package ops_test
 import (
 	"context"
 	"fmt"
-	"iter"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/onceqtest"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -59,19 +59,19 @@ func (r *rig) seated(queues, workers, keys int) (o *ops.Ops, asks []*asked) {
 func TestOverviewCalls(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		o, asks := r.seated(5, 40, 300)
-		r.store.fail = func(call string) error {
+		r.store.FailsAs(func(call onceqtest.Op) error {
 			if call != "get" {
 				t.Errorf("a look makes a %s", call)
 			}
 			return nil
-		}
+		})
 		for range 2 { // the second look costs what the first did
-			before := r.store.gets.Load()
+			before := r.store.Gets.Load()
 			states := must(o.Overview(r.Context()))
 			if len(states) != 5 || states[4].Totals().Live != 40 || states[4].Totals().Busy != 120 {
 				t.Errorf("%+v", states[4].Totals())
 			}
-			if n := r.store.gets.Load() - before; n > 5*4 {
+			if n := r.store.Gets.Load() - before; n > 5*4 {
 				t.Errorf("%d reads of the store, want 20 at most", n)
 			}
 			for _, a := range asks {
@@ -81,11 +81,4 @@ func TestOverviewCalls(t *testing.T) {
 			}
 		}
 	})
-}
-
-func (c *counted) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
-	if err := c.failing("list"); err != nil {
-		return func(yield func(*dedupe.Record, error) bool) { yield(nil, err) }
-	}
-	return c.Store.List(ctx, q)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/onceqtest"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -41,7 +42,7 @@ func (r *rig) died(k string, change ...func(*broker.Letter)) dedupe.Lease {
 // reclaim claims a key; fence names the failure that it reopens.
 func (r *rig) reclaim(k dedupe.Key, fence uint64) dedupe.Lease {
 	r.Helper()
-	cs := must(r.store.Store.Claim(r.Context(), []dedupe.ClaimRequest{{Key: k, Token: token(), TTL: time.Minute, Owner: "w", Reopen: fence}}))
+	cs := must(r.store.Store.Store.Claim(r.Context(), []dedupe.ClaimRequest{{Key: k, Token: token(), TTL: time.Minute, Owner: "w", Reopen: fence}}))
 	if cs[0].Outcome != dedupe.Won {
 		r.Fatal(cs)
 	}
@@ -67,7 +68,7 @@ func TestReplayJudges(t *testing.T) {
 		runs := r.died("runs")
 		r.reclaim(runs.Key, runs.Fence)
 		gone := r.died("forgotten")
-		must(r.store.Store.Forget(r.Context(), []dedupe.Forgotten{{Key: gone.Key, Fence: gone.Fence}}))
+		must(r.store.Store.Store.Forget(r.Context(), []dedupe.Forgotten{{Key: gone.Key, Fence: gone.Fence}}))
 		r.died("old", func(d *broker.Letter) { d.Scope, d.Key = "", "" })
 		r.died("early", func(d *broker.Letter) { d.Fence, d.Class = 0, onceq.ClassTooEarly })
 
@@ -128,16 +129,16 @@ func TestReplayIsRefused(t *testing.T) {
 		if err := act(func(s *ops.ReplaySpec) { s.Queue = "mails" }); !errors.Is(err, ops.ErrUnknownQueue) {
 			t.Error(err)
 		}
-		r.store.fail = func(call string) error {
+		r.store.FailsAs(func(call onceqtest.Op) error {
 			if call == "claim" {
 				return errors.New("no")
 			}
 			return nil
-		}
+		})
 		if err := act(func(*ops.ReplaySpec) {}); !errors.Is(err, ops.ErrNoAudit) {
 			t.Error(err)
 		}
-		r.store.fail = nil
+		r.store.Heals()
 		// While Bob is at it others are refused.
 		bob, dies := context.WithCancel(r.Context())
 		defer dies()
@@ -245,7 +246,7 @@ func TestLettersAreRedacted(t *testing.T) {
 func (r *rig) actsAs(ctx context.Context, by string) (done <-chan struct{}) {
 	r.Helper()
 	began, ended := make(chan struct{}), make(chan struct{})
-	store := &silenced{Store: r.store.Store}
+	store := &silenced{Store: r.store.Store.Store}
 	his := must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: store}}, &ops.Options{By: by}))
 	p := must(his.PlanPurge(ctx, ops.PurgeSpec{Queue: "orders", PurgeOptions: dlq.PurgeOptions{All: true}}))
 	go func() {

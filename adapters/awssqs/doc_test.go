@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/rig"
 )
 
 // documented are the JSON blocks of the package's documentation that begin so.
@@ -119,12 +120,12 @@ func TestDocumentedPolicies(t *testing.T) {
 			w.Fatal(err)
 		}
 		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
-			Store: w.store, Scope: "orders",
+			Store: w.Store, Scope: "orders",
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				if j.Key().Key == "bad" {
 					return onceq.Permanent(errors.New("bad"))
 				}
-				return busy(ctx, time.Minute)
+				return rig.Busy(ctx, time.Minute)
 			}),
 		})
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/rig"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -62,7 +63,7 @@ func TestWorkersServer(t *testing.T) {
 				p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 					Store: store, Scope: "test",
 					Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-						if err := busy(ctx, 100*time.Millisecond); err != nil {
+						if err := rig.Busy(ctx, 100*time.Millisecond); err != nil {
 							return err
 						}
 						mu.Lock()

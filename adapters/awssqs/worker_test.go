@@ -16,11 +16,12 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/rig"
 	"github.com/onceq/onceq/sqsfake"
 )
 
-func concurrency(n int) func(*config) {
-	return func(c *config) { c.Concurrency = n }
+func concurrency(n int) func(*rig.Config) {
+	return func(c *rig.Config) { c.Concurrency = n }
 }
 
 func TestWorkersThatAreKilled(t *testing.T) {
@@ -33,27 +34,29 @@ func TestWorkersThatAreKilled(t *testing.T) {
 					for j := range 10 {
 						keys = append(keys, fmt.Sprint(i+j))
 					}
-					w.put(fmt.Sprint("g", i/10), keys...)
+					w.Put(fmt.Sprint("g", i/10), keys...)
 				}
-				handler := func(ctx context.Context, _ *onceq.Job) error { return busy(ctx, 2*time.Second+rand.N(8*time.Second)) }
-				var ps []*worker
+				handler := func(ctx context.Context, _ *onceq.Job) error {
+					return rig.Busy(ctx, 2*time.Second+rand.N(8*time.Second))
+				}
+				var ps []*rig.Worker
 				for range workers {
-					ps = append(ps, w.work(handler, concurrency(5)))
+					ps = append(ps, w.Work(handler, concurrency(5)))
 				}
 				for range 12 {
 					<-time.After(5*time.Second + rand.N(10*time.Second))
 					i := rand.N(workers)
-					ps[i].kill()
-					ps[i] = w.work(handler, concurrency(5))
+					ps[i].Kill()
+					ps[i] = w.Work(handler, concurrency(5))
 				}
-				w.until(time.Hour, "every job done", w.allDone(jobs))
+				w.Until(time.Hour, "every job done", w.AllDone(jobs))
 				for _, p := range ps {
-					p.drain()
+					p.Drain()
 				}
 				// What a dead worker held is delivered again, found done, and acked.
-				p := w.work(handler, nil)
+				p := w.Work(handler, nil)
 				<-time.After(time.Minute)
-				p.drain()
+				p.Drain()
 				w.once(jobs)
 				if fifo {
 					w.inOrder()
@@ -67,7 +70,7 @@ func TestWorkersThatAreKilled(t *testing.T) {
 func (w *world) inOrder() {
 	w.Helper()
 	next := map[int]int{}
-	for _, k := range w.order {
+	for _, k := range w.Order {
 		n, _ := strconv.Atoi(k)
 		if n%10 != next[n/10] {
 			w.Fatalf("in group %d, %d came when %d was due", n/10, n%10, next[n/10])
@@ -80,10 +83,10 @@ func (w *world) inOrder() {
 func TestLongJobsAreKept(t *testing.T) {
 	inWorld(t, false, func(w *world) {
 		keys := numbers(30)
-		w.put("", keys...)
-		p := w.work(takes(5*time.Minute), concurrency(30))
-		w.until(6*time.Minute, "every job done", w.allDone(len(keys)))
-		p.drain()
+		w.Put("", keys...)
+		p := w.Work(rig.Works(5*time.Minute), concurrency(30))
+		w.Until(6*time.Minute, "every job done", w.AllDone(len(keys)))
+		p.Drain()
 		w.once(len(keys))
 		if n := w.delivered(); n != len(keys) {
 			w.Errorf("%d deliveries of %d jobs", n, len(keys))
@@ -109,9 +112,9 @@ func TestBrownOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, false, func(w *world) {
-				w.put("", numbers(20)...)
-				set := func(c *config) { c.Concurrency, c.Pollers, c.Visibility, c.Lease = 40, 4, lease, lease }
-				p := w.work(takes(5*time.Minute), set)
+				w.Put("", numbers(20)...)
+				set := func(c *rig.Config) { c.Concurrency, c.Pollers, c.Visibility, c.Lease = 40, 4, lease, lease }
+				p := w.Work(rig.Works(5*time.Minute), set)
 				<-time.After(time.Minute + rand.N(30*time.Second))
 				w.srv.SetFaults(faults...)
 				<-time.After(20 * time.Second)
@@ -120,22 +123,22 @@ func TestBrownOut(t *testing.T) {
 				w.srv.SetFaults(faults...)
 				<-time.After(15 * time.Second)
 				w.srv.SetFaults()
-				w.until(5*time.Minute, "the jobs that were held are done", w.allDone(20))
+				w.Until(5*time.Minute, "the jobs that were held are done", w.AllDone(20))
 				for _, k := range numbers(20) {
-					if n := w.started[k]; n != 1 {
+					if n := w.Started[k]; n != 1 {
 						w.Errorf("job %s was started %d times", k, n)
 					}
 				}
 				before := time.Now()
 				for _, k := range numbers(40) {
-					w.put("", "later-"+k)
+					w.Put("", "later-"+k)
 				}
-				w.until(6*time.Minute, "all that came later is done", w.allDone(60))
+				w.Until(6*time.Minute, "all that came later is done", w.AllDone(60))
 				if took := time.Since(before); took > 5*time.Minute+30*time.Second {
 					w.Errorf("40 jobs of 5 minutes took %v after the brown-out; a poller is dead", took)
 				}
 				<-time.After(2 * lease)
-				p.drain()
+				p.Drain()
 				w.once(60)
 			})
 		})
@@ -154,25 +157,25 @@ func TestShortJobsThroughABrownOut(t *testing.T) {
 					for j := range 10 {
 						keys = append(keys, fmt.Sprint(i+j))
 					}
-					w.put(fmt.Sprint("g", i/10), keys...)
+					w.Put(fmt.Sprint("g", i/10), keys...)
 				}
 				w.srv.SetFaults(
 					sqsfake.Fault{Rate: 0.1, Code: "RequestThrottled"}, sqsfake.Fault{Rate: 0.1, Reset: true, Applied: true},
 					sqsfake.Fault{Rate: 0.1, Status: 500}, sqsfake.Fault{Rate: 0.05, Silence: true, Applied: true},
 				)
-				ps := []*worker{w.work(takes(300*time.Millisecond), nil), w.work(takes(300*time.Millisecond), nil)}
+				ps := []*rig.Worker{w.Work(rig.Works(300*time.Millisecond), nil), w.Work(rig.Works(300*time.Millisecond), nil)}
 				<-time.After(time.Minute)
 				w.srv.SetFaults()
-				w.until(time.Hour, "every job done", w.allDone(jobs))
+				w.Until(time.Hour, "every job done", w.AllDone(jobs))
 				<-time.After(2 * time.Minute)
 				for _, p := range ps {
-					p.drain()
+					p.Drain()
 				}
 				w.once(jobs)
 				if fifo {
 					w.inOrder()
 				}
-				for k, n := range w.started {
+				for k, n := range w.Started {
 					if n != 1 {
 						w.Errorf("job %s was started %d times", k, n)
 					}
@@ -185,18 +188,18 @@ func TestShortJobsThroughABrownOut(t *testing.T) {
 // Past the 12 hours of a delivery, the job goes on under its claim alone.
 func TestJobBeyondTwelveHours(t *testing.T) {
 	inWorld(t, false, func(w *world) {
-		w.put("", "long")
-		p := w.work(takes(13*time.Hour), func(c *config) {
+		w.Put("", "long")
+		p := w.Work(rig.Works(13*time.Hour), func(c *rig.Config) {
 			c.Visibility, c.Lease, c.PollPause = 20*time.Minute, 20*time.Minute, time.Minute
 		})
-		w.until(14*time.Hour, "the job is done", w.allDone(1))
+		w.Until(14*time.Hour, "the job is done", w.AllDone(1))
 		<-time.After(time.Hour)
-		p.drain()
+		p.Drain()
 		w.once(1)
-		if n := w.started["long"]; n != 1 {
+		if n := w.Started["long"]; n != 1 {
 			w.Errorf("it was started %d times", n)
 		}
-		if !strings.Contains(w.log.String(), "nears the broker's limit") {
+		if !strings.Contains(w.Log.String(), "nears the broker's limit") {
 			w.Error("nobody was warned")
 		}
 	})
@@ -206,29 +209,29 @@ func TestJobBeyondTwelveHours(t *testing.T) {
 // dead-letter queue.
 func TestGroupWaitsForItsHead(t *testing.T) {
 	inWorld(t, true, func(w *world) {
-		w.put("a", "a0", "a1", "a2", "a3", "a4", "a5")
-		w.put("b", "b0", "b1", "b2", "b3", "b4", "b5")
+		w.Put("a", "a0", "a1", "a2", "a3", "a4", "a5")
+		w.Put("b", "b0", "b1", "b2", "b3", "b4", "b5")
 		failures := map[string]int{"a1": 4, "b0": 2}
-		p := w.work(func(ctx context.Context, j *onceq.Job) error {
-			w.mu.Lock()
-			defer w.mu.Unlock()
+		p := w.Work(func(ctx context.Context, j *onceq.Job) error {
+			w.Mu.Lock()
+			defer w.Mu.Unlock()
 			if k := j.Key().Key; failures[k] > 0 {
 				failures[k]--
 				return errors.New("not yet")
 			}
 			return nil
-		}, func(c *config) { c.Defaults.Backoff = func(int, error) time.Duration { return 40 * time.Second } })
-		w.until(time.Hour, "every job done", w.allDone(12))
-		p.drain()
+		}, func(c *rig.Config) { c.Defaults.Backoff = func(int, error) time.Duration { return 40 * time.Second } })
+		w.Until(time.Hour, "every job done", w.AllDone(12))
+		p.Drain()
 		w.once(12)
 		next := map[byte]byte{'a': '0', 'b': '0'}
-		for _, k := range w.order {
+		for _, k := range w.Order {
 			if k[1] != next[k[0]] {
-				w.Fatalf("the order was %q", w.order)
+				w.Fatalf("the order was %q", w.Order)
 			}
 			next[k[0]]++
 		}
-		for k, n := range w.started {
+		for k, n := range w.Started {
 			if want := map[string]int{"a1": 5, "b0": 3}[k]; want != 0 && n != want || want == 0 && n != 1 {
 				w.Errorf("job %s was started %d times", k, n)
 			}
@@ -242,9 +245,9 @@ func TestLetterIsReplayed(t *testing.T) {
 	for _, fifo := range []bool{false, true} {
 		t.Run(fmt.Sprint("fifo ", fifo), func(t *testing.T) {
 			inWorld(t, fifo, func(w *world) {
-				w.put("g", "k")
+				w.Put("g", "k")
 				broken := true
-				p := w.work(func(context.Context, *onceq.Job) error {
+				p := w.Work(func(context.Context, *onceq.Job) error {
 					if broken {
 						return onceq.Permanent(errors.New("no such customer"))
 					}
@@ -266,9 +269,9 @@ func TestLetterIsReplayed(t *testing.T) {
 				if err := w.letter.Ack(w.Context(), []broker.Receipt{ms[0].Receipt}); err != nil {
 					w.Fatal(err)
 				}
-				w.until(time.Minute, "the job is done", w.allDone(1))
+				w.Until(time.Minute, "the job is done", w.AllDone(1))
 				<-time.After(time.Minute)
-				p.drain()
+				p.Drain()
 				w.once(1)
 			})
 		})
@@ -282,15 +285,15 @@ func TestNativeRedriveReopens(t *testing.T) {
 		if _, err := fakeClient(w.srv).SetQueueAttributes(w.Context(), &sqs.SetQueueAttributesInput{QueueUrl: &w.url, Attributes: map[string]string{"RedrivePolicy": policy}}); err != nil {
 			w.Fatal(err)
 		}
-		w.put("", numbers(5)...)
+		w.Put("", numbers(5)...)
 		broken := true
-		p := w.work(func(context.Context, *onceq.Job) error {
+		p := w.Work(func(context.Context, *onceq.Job) error {
 			if broken {
 				return onceq.Permanent(errors.New("no such customer"))
 			}
 			return nil
 		}, nil)
-		w.until(time.Minute, "every job is a letter", func() bool {
+		w.Until(time.Minute, "every job is a letter", func() bool {
 			d, err := w.letter.Depth(w.Context())
 			return err == nil && d.Visible == 5
 		})
@@ -298,9 +301,9 @@ func TestNativeRedriveReopens(t *testing.T) {
 		if _, err := w.letter.StartRedrive(w.Context(), &awssqs.RedriveOptions{To: arnOf(w.url)}); err != nil {
 			w.Fatal(err)
 		}
-		w.until(10*time.Minute, "every job is done", w.allDone(5))
+		w.Until(10*time.Minute, "every job is done", w.AllDone(5))
 		<-time.After(time.Minute)
-		p.drain()
+		p.Drain()
 		w.once(5)
 	})
 }
@@ -316,16 +319,16 @@ func TestReplayOfManyLetters(t *testing.T) {
 					for j := range 10 {
 						keys = append(keys, fmt.Sprint(i+j))
 					}
-					w.put(fmt.Sprint("g", i/10), keys...)
+					w.Put(fmt.Sprint("g", i/10), keys...)
 				}
 				broken := true
-				p := w.work(func(context.Context, *onceq.Job) error {
+				p := w.Work(func(context.Context, *onceq.Job) error {
 					if broken {
 						return onceq.Permanent(errors.New("no such customer"))
 					}
 					return nil
 				}, nil)
-				w.until(time.Minute, "every job is a letter", func() bool {
+				w.Until(time.Minute, "every job is a letter", func() bool {
 					d, err := w.letter.Depth(w.Context())
 					return err == nil && d.Visible == jobs
 				})
@@ -338,9 +341,9 @@ func TestReplayOfManyLetters(t *testing.T) {
 				if err != nil || report.Replayed != jobs {
 					w.Fatalf("%v, %v", report, err)
 				}
-				w.until(time.Minute, "every job is done", w.allDone(jobs))
+				w.Until(time.Minute, "every job is done", w.AllDone(jobs))
 				<-time.After(time.Minute)
-				p.drain()
+				p.Drain()
 				w.once(jobs)
 				if fifo {
 					w.inOrder()
@@ -358,16 +361,16 @@ func TestNotBefore(t *testing.T) {
 		if err := onceq.Send(w.Context(), w.queue, m); err != nil {
 			w.Fatal(err)
 		}
-		p := w.work(takes(0), func(c *config) { c.PollPause = time.Minute })
-		w.until(20*time.Hour+5*time.Minute, "the job is done", func() bool {
-			done := w.effectsOf("later") > 0
+		p := w.Work(rig.Works(0), func(c *rig.Config) { c.PollPause = time.Minute })
+		w.Until(20*time.Hour+5*time.Minute, "the job is done", func() bool {
+			done := w.AllDone(1)()
 			if done && time.Now().Before(from) {
 				w.Errorf("it was done %v too early", time.Until(from))
 			}
 			return done
 		})
 		<-time.After(time.Minute)
-		p.drain()
+		p.Drain()
 		w.once(1)
 		if n := w.delivered(); n > 3 {
 			w.Errorf("%d deliveries", n)
@@ -385,32 +388,32 @@ func TestNothingTwiceWhenAWorkerJoins(t *testing.T) {
 				for j := range 10 {
 					keys = append(keys, fmt.Sprint(prefix, i+j))
 				}
-				w.put("", keys...)
+				w.Put("", keys...)
 			}
 		}
 		slow := false
 		handler := func(ctx context.Context, _ *onceq.Job) error {
 			if slow {
-				return busy(ctx, 500*time.Millisecond)
+				return rig.Busy(ctx, 500*time.Millisecond)
 			}
 			return nil
 		}
-		set := func(c *config) { c.Concurrency, c.Visibility, c.Lease = 50, 10*time.Second, 10*time.Second }
+		set := func(c *rig.Config) { c.Concurrency, c.Visibility, c.Lease = 50, 10*time.Second, 10*time.Second }
 		send("a", 3000)
-		p := w.work(handler, set)
-		w.until(time.Minute, "the quick ones are done", w.allDone(3000))
+		p := w.Work(handler, set)
+		w.Until(time.Minute, "the quick ones are done", w.AllDone(3000))
 		<-time.After(time.Second)
 		// A poll that takes less than the clock's step costs a request for a batch: this is the
 		// floor.
-		if s := p.Stats(); s.PerMessage() > 0.21 {
+		if s := p.Queue.(*awssqs.Broker).Stats(); s.PerMessage() > 0.21 {
 			w.Errorf("%.3f requests a message: %+v", s.PerMessage(), s)
 		}
 		slow = true
 		send("b", 1000)
-		q := w.work(handler, set)
-		w.until(time.Minute, "the slow ones are done", w.allDone(4000))
-		p.drain()
-		q.drain()
+		q := w.Work(handler, set)
+		w.Until(time.Minute, "the slow ones are done", w.AllDone(4000))
+		p.Drain()
+		q.Drain()
 		w.once(4000)
 		if n := w.delivered(); n != 4000 {
 			w.Errorf("%d deliveries of 4000 messages", n)
@@ -427,16 +430,16 @@ func TestRequestsAtLowLoad(t *testing.T) {
 	}{{0, 0, 1.11}, {0, 15 * time.Millisecond, 0.80}, {500 * time.Millisecond, 0, 0.24}, {500 * time.Millisecond, 15 * time.Millisecond, 0.24}} {
 		inWorld(t, false, func(w *world) {
 			w.srv.SetFaults(sqsfake.Fault{Action: "ReceiveMessage", Delay: c.call})
-			p := w.work(takes(0), func(c2 *config) { c2.PollPause, c2.Concurrency, c2.Pollers = c.pause, 64, 16 })
+			p := w.Work(rig.Works(0), func(c2 *rig.Config) { c2.PollPause, c2.Concurrency, c2.Pollers = c.pause, 64, 16 })
 			const jobs = 1000
 			for i := range jobs {
-				w.put("", fmt.Sprint(i))
+				w.Put("", fmt.Sprint(i))
 				<-time.After(10 * time.Millisecond)
 			}
-			w.until(time.Minute, "every job done", w.allDone(jobs))
+			w.Until(time.Minute, "every job done", w.AllDone(jobs))
 			<-time.After(time.Second)
-			s := p.Stats()
-			p.drain()
+			s := p.Queue.(*awssqs.Broker).Stats()
+			p.Drain()
 			w.once(jobs)
 			w.Logf("PollPause %v, calls of %v: %.3f requests a message, %+v", c.pause, c.call, s.PerMessage(), s)
 			if s.PerMessage() > c.most {
@@ -456,10 +459,10 @@ func TestNotBeforeWithSlowAnswers(t *testing.T) {
 		if err := onceq.Send(w.Context(), w.queue, m); err != nil {
 			w.Fatal(err)
 		}
-		p := w.work(takes(0), func(c *config) { c.PollPause = time.Minute })
-		w.until(31*time.Hour, "the job is done", w.allDone(1))
+		p := w.Work(rig.Works(0), func(c *rig.Config) { c.PollPause = time.Minute })
+		w.Until(31*time.Hour, "the job is done", w.AllDone(1))
 		<-time.After(time.Minute)
-		p.drain()
+		p.Drain()
 		w.once(1)
 		if n := w.delivered(); n > 4 {
 			w.Errorf("%d deliveries", n)

@@ -1,26 +1,14 @@
 package dynamooutbox
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/onceqtest"
 )
-
-// slowClaims is a store whose claims take their time, before they are there.
-type slowClaims struct {
-	dedupe.Store
-	takes time.Duration
-}
-
-func (s slowClaims) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
-	pass(s.takes)
-	return s.Store.Claim(ctx, rs)
-}
 
 // TestCloseDuringAClaim: a claim that is under way when Close begins is given back as well, so that
 // another relay need not wait for its end.
@@ -28,7 +16,9 @@ func TestCloseDuringAClaim(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		next := w.outbox(nil)
-		b := newOutbox(t, w.f.client(), testTable, testQueue, slowClaims{w.leases, 2 * time.Second}, nil)
+		p := new(onceqtest.Process)
+		p.At(onceqtest.Fault{Op: onceqtest.Claim, Times: -1, Kind: onceqtest.Slow, Delay: 2 * time.Second})
+		b := newOutbox(t, w.f.client(), testTable, testQueue, p.Store(w.leases), nil)
 		w.put(next, keyed("a"))
 		received := make(chan int, 1)
 		go func() {

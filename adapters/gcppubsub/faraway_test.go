@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/rig"
 )
 
 // TestFarDelays compares what docs/backend-pubsub.md says of delays with what a worker does.
@@ -23,17 +24,17 @@ func TestFarDelays(t *testing.T) {
 			w.Fatal(err)
 		}
 		at := map[string]time.Duration{}
-		p := w.work(func(_ context.Context, j *onceq.Job) error {
+		p := w.Work(func(_ context.Context, j *onceq.Job) error {
 			if j.Key().Key == "retried" && j.Attempt == 1 {
 				return onceq.RetryAfter(3*time.Hour, errors.New("not now"))
 			}
-			w.mu.Lock()
-			defer w.mu.Unlock()
+			w.Mu.Lock()
+			defer w.Mu.Unlock()
 			at[j.Key().Key] = time.Since(begun)
 			return nil
 		}, nil)
-		w.until(4*time.Hour, "both done", w.allDone(2))
-		p.drain()
+		w.Until(4*time.Hour, "both done", w.AllDone(2))
+		p.Drain()
 		if at["not before"] != 3*time.Hour || at["retried"] != 10*time.Minute {
 			w.Errorf("they ran after %v", at)
 		}
@@ -57,11 +58,11 @@ func TestPolicyBoundsANotBefore(t *testing.T) {
 				w.Fatal(err)
 			}
 		}
-		p := w.work(takes(time.Second), nil)
+		p := w.Work(rig.Works(time.Second), nil)
 		<-time.After(2 * time.Hour)
-		p.drain()
-		if w.effects["near"] != 1 || w.effects["far"] != 0 {
-			w.Errorf("effects: %v", w.effects)
+		p.Drain()
+		if w.Effects["near"] != 1 || w.Effects["far"] != 0 {
+			w.Errorf("effects: %v", w.Effects)
 		}
 		ls, err := w.letters.Receive(w.Context(), broker.ReceiveOptions{Max: 10})
 		if err != nil || len(ls) != 1 || ls[0].Meta.Dead == nil || ls[0].Meta.Dead.Class != onceq.ClassTooEarly {
@@ -86,9 +87,9 @@ func TestPolicyIsNoBoundWhereMessagesAreCarried(t *testing.T) {
 			w.Fatal(err)
 		}
 		var at []time.Duration
-		p := w.work(func(context.Context, *onceq.Job) error { at = append(at, time.Since(begun)); return nil }, func(c *config) { c.Carry = w.queue })
-		w.until(3*time.Hour, "done", w.allDone(1))
-		p.drain()
+		p := w.Work(func(context.Context, *onceq.Job) error { at = append(at, time.Since(begun)); return nil }, func(c *rig.Config) { c.Carry = w.queue })
+		w.Until(3*time.Hour, "done", w.AllDone(1))
+		p.Drain()
 		if len(at) != 1 || at[0] < 2*time.Hour || at[0] > 2*time.Hour+time.Minute {
 			w.Errorf("it ran after %v, want once after 2h", at)
 		}

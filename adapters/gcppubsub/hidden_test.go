@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/rig"
 )
 
 // pulled is a subscription whose pulls take a time.
@@ -213,10 +214,10 @@ func TestShortJobsCostNoExtension(t *testing.T) {
 	for _, k := range kinds {
 		t.Run(k.name, func(t *testing.T) {
 			inWorldOf(t, k, asLong, func(w *world) {
-				w.put("", numbers(500)...)
-				p := w.work(takes(time.Second), concurrency(100))
-				w.until(time.Minute, "every job done", w.allDone(500))
-				p.drain()
+				w.Put("", numbers(500)...)
+				p := w.Work(rig.Works(time.Second), concurrency(100))
+				w.Until(time.Minute, "every job done", w.AllDone(500))
+				p.Drain()
 				w.once(500)
 				w.deliveredOnce(500)
 				for _, r := range w.srv.Requests() {
@@ -242,10 +243,10 @@ func TestHeldFromTheirFirstDeadline(t *testing.T) {
 			t.Run(k.name+"/"+name, func(t *testing.T) {
 				inWorldOf(t, k, asLong, func(w *world) {
 					w.srv.SetFaults(fault)
-					w.put("", numbers(30)...)
-					p := w.work(takes(50*time.Second), func(c *config) { c.Concurrency, c.Prefetch = 10, 20 })
-					w.until(10*time.Minute, "every job done", w.allDone(30))
-					p.drain()
+					w.Put("", numbers(30)...)
+					p := w.Work(rig.Works(50*time.Second), func(c *rig.Config) { c.Concurrency, c.Prefetch = 10, 20 })
+					w.Until(10*time.Minute, "every job done", w.AllDone(30))
+					p.Drain()
 					w.once(30)
 					w.deliveredOnce(30)
 				})
@@ -258,17 +259,17 @@ func TestHeldFromTheirFirstDeadline(t *testing.T) {
 func TestKilledBeforeItsFirstBeat(t *testing.T) {
 	inWorldOf(t, kinds[0], asLong, func(w *world) {
 		begun := time.Now()
-		w.put("", "a")
-		p := w.work(takes(time.Hour), nil)
+		w.Put("", "a")
+		p := w.Work(rig.Works(time.Hour), nil)
 		<-time.After(5 * time.Second)
-		p.kill()
-		w.until(time.Minute, "it is there again", func() bool { return w.srv.Stats(w.sub).Held == 0 })
+		p.Kill()
+		w.Until(time.Minute, "it is there again", func() bool { return w.srv.Stats(w.sub).Held == 0 })
 		if after := time.Since(begun); after > onceq.DefaultVisibility+time.Second {
 			w.Errorf("the message was hidden for %v", after)
 		}
-		p = w.work(takes(time.Second), nil)
-		w.until(2*time.Minute, "the job is done", w.allDone(1))
-		p.drain()
+		p = w.Work(rig.Works(time.Second), nil)
+		w.Until(2*time.Minute, "the job is done", w.AllDone(1))
+		p.Drain()
 		w.once(1)
 	})
 }

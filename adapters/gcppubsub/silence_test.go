@@ -25,10 +25,10 @@ func TestLettersBehindSilence(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorldOf(t, kinds[0], nil, func(w *world) {
-				p := w.work(func(context.Context, *onceq.Job) error { return onceq.Permanent(errors.New("no")) }, nil)
-				w.put("", numbers(10)...)
-				w.until(time.Minute, "ten letters", func() bool { return w.srv.Stats(w.deadSub).Unacked() == 10 })
-				p.drain()
+				p := w.Work(func(context.Context, *onceq.Job) error { return onceq.Permanent(errors.New("no")) }, nil)
+				w.Put("", numbers(10)...)
+				w.Until(time.Minute, "ten letters", func() bool { return w.srv.Stats(w.deadSub).Unacked() == 10 })
+				p.Drain()
 				w.srv.SetFaults(c.fault)
 				q, err := dlq.New(w.letters, nil)
 				if err != nil {

@@ -53,9 +53,9 @@ func TestJobsThatOutlastTheSubscription(t *testing.T) {
 				var ran []time.Time
 				h := func(context.Context, *onceq.Job) error { ran = append(ran, time.Now()); return nil }
 				if c.why != "" {
-					p := w.work(h, nil)
+					p := w.Work(h, nil)
 					<-time.After(time.Minute)
-					p.drain()
+					p.Drain()
 					q, err := dlq.New(w.letters, &dlq.Options{Name: "dead", Visibility: time.Minute})
 					if err != nil {
 						w.Fatal(err)
@@ -73,9 +73,9 @@ func TestJobsThatOutlastTheSubscription(t *testing.T) {
 				if c.why != "" {
 					<-time.After(time.Until(due) - 9*time.Minute)
 				}
-				p := w.work(h, nil)
+				p := w.Work(h, nil)
 				<-time.After(time.Until(due) + time.Minute)
-				p.drain()
+				p.Drain()
 				if len(ran) != 1 || ran[0].Before(due) {
 					w.Errorf("ran at %v, want once at %v", ran, due)
 				}

@@ -17,21 +17,22 @@ import (
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/rig"
 )
 
-func concurrency(n int) func(*config) {
-	return func(c *config) { c.Concurrency = n }
+func concurrency(n int) func(*rig.Config) {
+	return func(c *rig.Config) { c.Concurrency = n }
 }
 
 // A job of five ack deadlines, and of five visibility timeouts, is delivered once.
 func TestLongJobsAreKept(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.put("", "short")
-		p := w.work(takes(50*time.Second), func(c *config) { c.Visibility = 10 * time.Second })
-		w.until(2*time.Minute, "the job is done", w.allDone(1))
-		w.put("", "long")
-		w.until(5*time.Minute, "the job is done", w.allDone(2))
-		p.drain()
+		w.Put("", "short")
+		p := w.Work(rig.Works(50*time.Second), func(c *rig.Config) { c.Visibility = 10 * time.Second })
+		w.Until(2*time.Minute, "the job is done", w.AllDone(1))
+		w.Put("", "long")
+		w.Until(5*time.Minute, "the job is done", w.AllDone(2))
+		p.Drain()
 		w.once(2)
 		w.deliveredOnce(2)
 	})
@@ -47,25 +48,25 @@ func TestStalledAck(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				w.srv.SetFaults(fault)
-				w.put("", numbers(40)...)
-				p := w.work(func(ctx context.Context, j *onceq.Job) error {
+				w.Put("", numbers(40)...)
+				p := w.Work(func(ctx context.Context, j *onceq.Job) error {
 					n, err := strconv.Atoi(j.Key().Key)
 					if err != nil {
 						return err
 					}
-					return busy(ctx, time.Duration(1+3*n)*time.Second)
-				}, func(c *config) { c.Concurrency, c.Visibility = 20, 10*time.Second })
-				w.until(10*time.Minute, "every job done", w.allDone(40))
+					return rig.Busy(ctx, time.Duration(1+3*n)*time.Second)
+				}, func(c *rig.Config) { c.Concurrency, c.Visibility = 20, 10*time.Second })
+				w.Until(10*time.Minute, "every job done", w.AllDone(40))
 				<-time.After(time.Minute)
-				p.drain()
+				p.Drain()
 				w.once(40)
 				if name != "all" { // there the worker gives acks up after SettleTimeout, and the messages come again
 					w.deliveredOnce(40)
 				}
-				if len(w.cancelled) > 0 {
-					w.Errorf("handlers were cancelled: %v", w.cancelled)
+				if len(w.Cancelled) > 0 {
+					w.Errorf("handlers were cancelled: %v", w.Cancelled)
 				}
-				for k, n := range w.started {
+				for k, n := range w.Started {
 					if n != 1 {
 						w.Errorf("the handler of %s was started %d times", k, n)
 					}
@@ -86,27 +87,27 @@ func TestUnavailable(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				var ended []time.Time
-				w.put("", numbers(20)...)
-				p := w.work(func(ctx context.Context, j *onceq.Job) error {
-					err := busy(ctx, 70*time.Second)
+				w.Put("", numbers(20)...)
+				p := w.Work(func(ctx context.Context, j *onceq.Job) error {
+					err := rig.Busy(ctx, 70*time.Second)
 					if err != nil {
-						w.mu.Lock()
-						defer w.mu.Unlock()
+						w.Mu.Lock()
+						defer w.Mu.Unlock()
 						ended = append(ended, time.Now())
 					}
 					return err
-				}, func(c *config) { c.Concurrency, c.Visibility = 20, 30*time.Second })
+				}, func(c *rig.Config) { c.Concurrency, c.Visibility = 20, 30*time.Second })
 				<-time.After(5 * time.Second)
 				begun := time.Now()
 				w.srv.SetFaults(pubsubfake.Fault{Code: codes.Unavailable, For: c.away})
-				w.until(20*time.Minute, "every job done", w.allDone(20))
+				w.Until(20*time.Minute, "every job done", w.AllDone(20))
 				<-time.After(time.Minute) // what was delivered twice is found done, and acked
-				p.drain()
+				p.Drain()
 				w.once(20)
 				if c.kept {
 					w.deliveredOnce(20)
 					if len(ended) > 0 {
-						w.Errorf("%d handlers were cancelled: %v", len(ended), w.cancelled)
+						w.Errorf("%d handlers were cancelled: %v", len(ended), w.Cancelled)
 					}
 					return
 				}
@@ -125,19 +126,19 @@ func TestUnavailable(t *testing.T) {
 func TestDrainConfirmsEachAck(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.srv.SetFaults(pubsubfake.Fault{Method: "Acknowledge", ReplyDelay: 300 * time.Millisecond})
-		w.put("", numbers(150)...)
-		p := w.work(takes(10*time.Second), func(c *config) { c.Concurrency, c.Prefetch = 100, 30 })
+		w.Put("", numbers(150)...)
+		p := w.Work(rig.Works(10*time.Second), func(c *rig.Config) { c.Concurrency, c.Prefetch = 100, 30 })
 		<-time.After(2 * time.Second)
 		stopped := time.Now()
-		p.drain()
+		p.Drain()
 		if took := time.Since(stopped); took > 20*time.Second {
 			w.Errorf("the drain took %v", took)
 		}
-		w.mu.Lock()
-		if len(w.effects) != 100 || len(w.cancelled) > 0 {
-			w.Errorf("%d jobs were done, and %d cancelled", len(w.effects), len(w.cancelled))
+		w.Mu.Lock()
+		if len(w.Effects) != 100 || len(w.Cancelled) > 0 {
+			w.Errorf("%d jobs were done, and %d cancelled", len(w.Effects), len(w.Cancelled))
 		}
-		w.mu.Unlock()
+		w.Mu.Unlock()
 		// What is not done is there again at once, and nothing is in a lease.
 		if st := w.srv.Stats(w.sub); st.Held > 0 || st.Delayed > 0 || st.Unacked() != 50 {
 			w.Errorf("the subscription has %+v", st)
@@ -151,9 +152,9 @@ func TestDrainConfirmsEachAck(t *testing.T) {
 		if acked != 100 {
 			w.Errorf("%d acks had an answer before Run returned", acked)
 		}
-		p = w.work(takes(time.Second), concurrency(50))
-		w.until(2*time.Minute, "every job done", w.allDone(150))
-		p.drain()
+		p = w.Work(rig.Works(time.Second), concurrency(50))
+		w.Until(2*time.Minute, "every job done", w.AllDone(150))
+		p.Drain()
 		w.once(150)
 	})
 }
@@ -162,19 +163,19 @@ func TestDrainConfirmsEachAck(t *testing.T) {
 func TestDrainStrandsNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		for i := range 40 {
-			p := w.work(takes(time.Millisecond), func(c *config) { c.Pollers = 2 })
+			p := w.Work(rig.Works(time.Millisecond), func(c *rig.Config) { c.Pollers = 2 })
 			<-time.After(time.Duration(rand.N(9_000)+1) * time.Millisecond)
 			done := make(chan struct{})
-			go func() { p.drain(); close(done) }()
-			w.put("", fmt.Sprint(i))
+			go func() { p.Drain(); close(done) }()
+			w.Put("", fmt.Sprint(i))
 			<-done
 			if st := w.srv.Stats(w.sub); st.Held+st.Delayed+st.Blocked > 0 {
 				w.Fatalf("after drain %d the subscription has %+v", i, st)
 			}
 		}
-		p := w.work(takes(time.Millisecond), nil)
-		w.until(time.Minute, "every job done", w.allDone(40))
-		p.drain()
+		p := w.Work(rig.Works(time.Millisecond), nil)
+		w.Until(time.Minute, "every job done", w.AllDone(40))
+		p.Drain()
 		w.once(40)
 	})
 }
@@ -187,27 +188,29 @@ func TestWorkersThatAreKilled(t *testing.T) {
 			for j := range 10 {
 				keys = append(keys, fmt.Sprint(i+j))
 			}
-			w.put(fmt.Sprint("g", i/10), keys...)
+			w.Put(fmt.Sprint("g", i/10), keys...)
 		}
-		handler := func(ctx context.Context, _ *onceq.Job) error { return busy(ctx, 2*time.Second+rand.N(8*time.Second)) }
-		var ps []*worker
+		handler := func(ctx context.Context, _ *onceq.Job) error {
+			return rig.Busy(ctx, 2*time.Second+rand.N(8*time.Second))
+		}
+		var ps []*rig.Worker
 		for range workers {
-			ps = append(ps, w.work(handler, concurrency(5)))
+			ps = append(ps, w.Work(handler, concurrency(5)))
 		}
 		for range 12 {
 			<-time.After(5*time.Second + rand.N(10*time.Second))
 			i := rand.N(workers)
-			ps[i].kill()
-			ps[i] = w.work(handler, concurrency(5))
+			ps[i].Kill()
+			ps[i] = w.Work(handler, concurrency(5))
 		}
-		w.until(2*time.Hour, "every job done", w.allDone(jobs))
+		w.Until(2*time.Hour, "every job done", w.AllDone(jobs))
 		for _, p := range ps {
-			p.drain()
+			p.Drain()
 		}
 		// What a dead worker held is delivered again, found done, and acked.
-		p := w.work(handler, nil)
+		p := w.Work(handler, nil)
 		<-time.After(2 * time.Minute)
-		p.drain()
+		p.Drain()
 		w.once(jobs)
 		if w.ordered {
 			w.inOrder()
@@ -219,7 +222,7 @@ func TestWorkersThatAreKilled(t *testing.T) {
 func (w *world) inOrder() {
 	w.Helper()
 	next := map[int]int{}
-	for _, k := range w.order {
+	for _, k := range w.Order {
 		n, err := strconv.Atoi(k)
 		if err != nil {
 			w.Fatal(err)
@@ -246,22 +249,22 @@ func TestFailedHeadsHandTheirFollowersBack(t *testing.T) {
 						for i := range 10 {
 							keys = append(keys, fmt.Sprint(10*g+i))
 						}
-						w.put(fmt.Sprint("g", g), keys...)
+						w.Put(fmt.Sprint("g", g), keys...)
 					}
 					running := map[string]int{}
 					h := func(ctx context.Context, j *onceq.Job) error {
-						w.mu.Lock()
+						w.Mu.Lock()
 						running[j.Message.Group]++
 						if running[j.Message.Group] > 1 {
 							w.Errorf("two of %s run at once", j.Message.Group)
 						}
-						w.mu.Unlock()
+						w.Mu.Unlock()
 						defer func() {
-							w.mu.Lock()
+							w.Mu.Lock()
 							running[j.Message.Group]--
-							w.mu.Unlock()
+							w.Mu.Unlock()
 						}()
-						if err := busy(ctx, time.Second); err != nil {
+						if err := rig.Busy(ctx, time.Second); err != nil {
 							return err
 						}
 						if k := j.Key().Key; strings.HasSuffix(k, "3") && j.Attempt == 1 || strings.HasSuffix(k, "7") && j.Attempt < 3 {
@@ -269,10 +272,10 @@ func TestFailedHeadsHandTheirFollowersBack(t *testing.T) {
 						}
 						return nil
 					}
-					ps := []*worker{w.work(h, concurrency(7)), w.work(h, concurrency(7))}
-					w.until(10*time.Minute, "every job done", w.allDone(50))
+					ps := []*rig.Worker{w.Work(h, concurrency(7)), w.Work(h, concurrency(7))}
+					w.Until(10*time.Minute, "every job done", w.AllDone(50))
 					for _, p := range ps {
-						p.drain()
+						p.Drain()
 					}
 					w.once(50)
 					w.inOrder()
@@ -322,13 +325,13 @@ func TestOutagesAreToldOf(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				p := w.work(takes(time.Second), nil)
-				w.put("", "before")
-				w.until(time.Minute, "the first job", w.allDone(1))
+				p := w.Work(rig.Works(time.Second), nil)
+				w.Put("", "before")
+				w.Until(time.Minute, "the first job", w.AllDone(1))
 				<-time.After(time.Minute)
 				c.begin(w)
 				<-time.After(30 * time.Minute)
-				log := w.logged()
+				log := w.Log.String()
 				told := strings.Count(log, "receiving fails")
 				if told < 2 || told > 12 || strings.Count(log, "level=ERROR") != told {
 					w.Errorf("in half an hour it was told %d times:\n%s", told, log)
@@ -338,12 +341,12 @@ func TestOutagesAreToldOf(t *testing.T) {
 				}
 				c.end(w)
 				<-time.After(2 * time.Minute)
-				w.put("", "after")
-				w.until(5*time.Minute, "the job after", w.allDone(2))
-				if log := w.logged(); !strings.Contains(log, "receiving works again") {
+				w.Put("", "after")
+				w.Until(5*time.Minute, "the job after", w.AllDone(2))
+				if log := w.Log.String(); !strings.Contains(log, "receiving works again") {
 					w.Errorf("the end was not told:\n%s", log)
 				}
-				p.drain()
+				p.Drain()
 				w.once(2)
 			})
 		})
@@ -380,9 +383,9 @@ func TestLettersAndReplay(t *testing.T) {
 		}
 		var mended bool
 		text := strings.Repeat("é€😀 ", 400)
-		p := w.work(func(_ context.Context, j *onceq.Job) error {
-			w.mu.Lock()
-			defer w.mu.Unlock()
+		p := w.Work(func(_ context.Context, j *onceq.Job) error {
+			w.Mu.Lock()
+			defer w.Mu.Unlock()
 			if !mended {
 				return onceq.Permanent(errors.New(text))
 			}
@@ -391,10 +394,10 @@ func TestLettersAndReplay(t *testing.T) {
 			}
 			return nil
 		}, nil)
-		w.until(time.Minute, "two letters", func() bool { return w.srv.Stats(w.deadSub).Unacked() == 2 })
-		w.mu.Lock()
+		w.Until(time.Minute, "two letters", func() bool { return w.srv.Stats(w.deadSub).Unacked() == 2 })
+		w.Mu.Lock()
 		mended = true
-		w.mu.Unlock()
+		w.Mu.Unlock()
 		q, err := dlq.New(w.letters, nil)
 		if err != nil {
 			w.Fatal(err)
@@ -419,8 +422,8 @@ func TestLettersAndReplay(t *testing.T) {
 		if err != nil || r.Replayed != 2 {
 			w.Fatalf("%+v, %v", r, err)
 		}
-		w.until(5*time.Minute, "both done", w.allDone(2))
-		p.drain()
+		w.Until(5*time.Minute, "both done", w.AllDone(2))
+		p.Drain()
 		w.once(2)
 	})
 }
@@ -437,7 +440,7 @@ func TestMovedMessagesAreReplayed(t *testing.T) {
 				}); err != nil {
 					w.Fatal(err)
 				}
-				w.put("", numbers(3)...)
+				w.Put("", numbers(3)...)
 				for range 5 {
 					ms, err := w.queue.Receive(w.Context(), broker.ReceiveOptions{Max: 10, Wait: -1, Visibility: 10 * time.Second})
 					if err != nil || len(ms) != 3 {
@@ -451,7 +454,7 @@ func TestMovedMessagesAreReplayed(t *testing.T) {
 						w.Fatal(err)
 					}
 				}
-				w.until(time.Minute, "three were moved", func() bool { return w.srv.Stats(w.deadSub).Unacked() == 3 })
+				w.Until(time.Minute, "three were moved", func() bool { return w.srv.Stats(w.deadSub).Unacked() == 3 })
 				<-time.After(time.Minute)
 				q, err := dlq.New(w.letters, nil)
 				if err != nil {
@@ -461,14 +464,14 @@ func TestMovedMessagesAreReplayed(t *testing.T) {
 				if err != nil || r.Replayed != 3 {
 					w.Fatalf("%+v, %v", r, err)
 				}
-				p := w.work(func(_ context.Context, j *onceq.Job) error {
+				p := w.Work(func(_ context.Context, j *onceq.Job) error {
 					if len(j.Message.Attributes) > 0 {
 						w.Errorf("attributes came: %v", j.Message.Attributes)
 					}
 					return nil
 				}, nil)
-				w.until(time.Minute, "all done", w.allDone(3))
-				p.drain()
+				w.Until(time.Minute, "all done", w.AllDone(3))
+				p.Drain()
 				w.once(3)
 			})
 		})

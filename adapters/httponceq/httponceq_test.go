@@ -19,6 +19,8 @@ import (
 	"github.com/onceq/onceq/adapters/httponceq"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/rig"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // basic tells clients apart by their names.
@@ -381,24 +383,11 @@ func TestHandlersRequest(t *testing.T) {
 	}
 }
 
-// away is a store that does not answer.
-type away struct{ dedupe.Store }
-
-func (away) Claim(context.Context, []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
-	return nil, errors.New("no connection")
-}
-
-func (away) Settle(context.Context, []dedupe.Settlement) ([]dedupe.Settled, error) {
-	return nil, errors.New("no connection")
-}
-
 func TestStoreThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, err := memstore.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: away{store}, Scope: scope})
+		store := rig.NewStore(t)
+		store.Fails(errors.New("no connection"), onceqtest.Claim, onceqtest.Settle)
+		p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: scope})
 		if err != nil {
 			t.Fatal(err)
 		}

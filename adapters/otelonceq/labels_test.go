@@ -95,7 +95,7 @@ func TestCardinalityIsBounded(t *testing.T) {
 	r.want(fs, 10_000-99, // a type that was sent has taken one place
 		"jobs_ended_total", "type=_other", "outcome=retried")
 	for _, what := range []string{"too many job types", "too many error classes"} {
-		if got := r.log.with(what); len(got) != 1 {
+		if got := r.log.Lines(what); len(got) != 1 {
 			t.Errorf("%d log lines with %q: %v", len(got), what, got)
 		}
 	}

@@ -282,7 +282,7 @@ func (r *rig) jobsGoOn(t *testing.T) {
 	if n := r.done("A-1", "A-2"); n != 2 {
 		t.Errorf("%d of 2 jobs are done", n)
 	}
-	if got := r.log.with("OpenTelemetry has panicked"); len(got) != 1 {
+	if got := r.log.Lines("OpenTelemetry has panicked"); len(got) != 1 {
 		t.Errorf("%d log lines: %v", len(got), got)
 	}
 }

@@ -102,13 +102,13 @@ func TestQueues(t *testing.T) {
 		if _, there := r.scrape().value("queue_depth", "queue=moves"); there {
 			t.Error("an old depth is still there")
 		}
-		if n := len(r.log.with("queue=moves")); n != 1 {
+		if n := len(r.log.Lines("queue=moves")); n != 1 {
 			t.Errorf("%d log lines of a queue that fails", n)
 		}
 		fails.Store(false)
 		<-time.After(time.Minute)
 		r.want(r.scrape(), 7, "queue_depth", "queue=moves", "state=visible")
-		if got := r.log.with("can be read again"); len(got) != 1 {
+		if got := r.log.Lines("can be read again"); len(got) != 1 {
 			t.Errorf("log: %v", got)
 		}
 		stop()

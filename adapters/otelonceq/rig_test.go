@@ -3,7 +3,6 @@ package otelonceq_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -29,6 +28,7 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/controlstore"
+	rigs "github.com/onceq/onceq/internal/rig"
 )
 
 // rig is a program with telemetry: what it records is scraped, and its spans are kept.
@@ -39,7 +39,7 @@ type rig struct {
 	meters   *sdkmetric.MeterProvider
 	tracers  *sdktrace.TracerProvider
 	spans    *spanLog
-	log      *lines
+	log      *rigs.Log
 
 	queue, dead broker.Broker // decorated
 	raw, letter *membroker.Broker
@@ -56,7 +56,7 @@ type rigOptions struct {
 
 func newRig(tb testing.TB, o rigOptions) *rig {
 	tb.Helper()
-	r := &rig{TB: tb, registry: prometheus.NewRegistry(), log: new(lines)}
+	r := &rig{TB: tb, registry: prometheus.NewRegistry(), log: new(rigs.Log)}
 	exporter, err := otelprom.New(otelprom.WithRegisterer(r.registry), otelprom.WithoutScopeInfo(), otelprom.WithoutTargetInfo())
 	if err != nil {
 		tb.Fatal(err)
@@ -73,7 +73,7 @@ func newRig(tb testing.TB, o rigOptions) *rig {
 		r.tracers = sdktrace.NewTracerProvider(sdktrace.WithSampler(o.sampler), sdktrace.WithSpanProcessor(r.spans))
 		o.TracerProvider = r.tracers
 	}
-	o.Logger = slog.New(slog.NewTextHandler(r.log, nil))
+	o.Logger = r.log.Logger()
 	if r.tel, err = otelonceq.New(&o.Options); err != nil {
 		tb.Fatal(err)
 	}
@@ -258,31 +258,6 @@ func attributeOf(s tracetest.SpanStub, name string) string {
 		}
 	}
 	return ""
-}
-
-// lines is a log that tests read.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-var _ io.Writer = (*lines)(nil)
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) with(part string) (found []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.text.String()) {
-		if strings.Contains(line, part) {
-			found = append(found, line)
-		}
-	}
-	return found
 }
 
 // bubble runs f in virtual time.

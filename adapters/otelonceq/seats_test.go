@@ -79,7 +79,7 @@ func TestSeatsAndRules(t *testing.T) {
 		if _, there := r.scrape()["worker_seats"]; there {
 			t.Error("old seats are shown")
 		}
-		if got := r.log.with("seats of a queue cannot be read"); len(got) != 1 {
+		if got := r.log.Lines("seats of a queue cannot be read"); len(got) != 1 {
 			t.Errorf("%d log lines", len(got))
 		}
 		// The depth is read all the same.

@@ -75,7 +75,7 @@ func TestLinesOfHandlers(t *testing.T) {
 					}
 				}
 				// The core's line of the job's end has the trace, too.
-				if n := len(r.log.with("msg=job")); n != 1 {
+				if n := len(r.log.Lines("msg=job")); n != 1 {
 					t.Errorf("%d lines", n)
 				}
 			})

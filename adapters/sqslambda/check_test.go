@@ -10,6 +10,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/onceq/onceq"
+	rigs "github.com/onceq/onceq/internal/rig"
 )
 
 // asked is a queue that tells its visibility timeout.
@@ -54,7 +55,7 @@ func TestVisibilityIsChecked(t *testing.T) {
 		"a slow answer":     {asked{hidden: time.Minute, takes: time.Second}, time.Minute, 1, 1},
 		"without a limit":   {asked{}, 0, 0, 0},
 	} {
-		bubble(t, func(context.Context, *onceq.Job) error { takes(2 * time.Second); return nil }, func(r *rig) {
+		bubble(t, func(context.Context, *onceq.Job) error { rigs.Takes(2 * time.Second); return nil }, func(r *rig) {
 			c.q.watched = r.seen
 			r.o.Queue = &c.q
 			h := r.function()
@@ -75,8 +76,8 @@ func TestVisibilityIsChecked(t *testing.T) {
 					t.Errorf("%s: the invocation took %v", name, took)
 				}
 			}
-			if c.q.times != c.asked || r.log.count(tooBrief) != c.warned {
-				t.Errorf("%s: asked %d times, told of %d times", name, c.q.times, r.log.count(tooBrief))
+			if c.q.times != c.asked || r.log.Count(tooBrief) != c.warned {
+				t.Errorf("%s: asked %d times, told of %d times", name, c.q.times, r.log.Count(tooBrief))
 			}
 			r.quiet()
 		})
@@ -88,13 +89,13 @@ func TestWarningsWithoutALogger(t *testing.T) {
 	before := slog.Default()
 	defer slog.SetDefault(before)
 	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
-		slog.SetDefault(slog.New(slog.NewTextHandler(r.log, nil)))
+		slog.SetDefault(r.log.Logger())
 		r.o.Logger = nil
 		r.o.Queue = &asked{watched: r.seen}
 		r.send("a")
 		failed, err := r.invoke(r.function(), r.receive(5*time.Minute))
 		r.want(failed, err)
-		if n := r.log.count(tooBrief); n != 1 {
+		if n := r.log.Count(tooBrief); n != 1 {
 			t.Errorf("told of %d times", n)
 		}
 	})
@@ -103,7 +104,7 @@ func TestWarningsWithoutALogger(t *testing.T) {
 // An invocation whose context ends in hundreds of years holds its messages for as long as the queue
 // takes.
 func TestTheLongestInvocation(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error { takes(3 * time.Second); return nil }, func(r *rig) {
+	bubble(t, func(context.Context, *onceq.Job) error { rigs.Takes(3 * time.Second); return nil }, func(r *rig) {
 		r.withQueue()
 		r.send("a")
 		e := r.receive(5 * time.Minute)

@@ -9,7 +9,9 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/faulty"
+	rigs "github.com/onceq/onceq/internal/rig"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // slowSender takes its time, as far as its context goes.
@@ -29,20 +31,11 @@ func (s *slowSender) Send(ctx context.Context, ms []broker.Outgoing) ([]string, 
 	}
 }
 
-// hangs is a store with settlements that hang, as far as their contexts go.
-type hangs struct{ *counted }
-
-func (s hangs) Settle(ctx context.Context, _ []dedupe.Settlement) ([]dedupe.Settled, error) {
-	_ = s.call("settle")
-	<-ctx.Done()
-	return nil, ctx.Err()
-}
-
 // A dead-letter queue, or a store, hangs. What waited for its turn behind a call that hangs is not
 // begun after the answer.
 func TestNothingBeginsAfterTheAnswer(t *testing.T) {
 	for _, op := range []string{"letter", "settle"} {
-		bubble(t, func(context.Context, *onceq.Job) error { takes(7 * time.Second); return onceq.Permanent(errBoom) }, func(r *rig) {
+		bubble(t, func(context.Context, *onceq.Job) error { rigs.Takes(7 * time.Second); return onceq.Permanent(errBoom) }, func(r *rig) {
 			r.withQueue()
 			r.limit = 10 * time.Second
 			r.o.Concurrency = 50
@@ -52,7 +45,7 @@ func TestNothingBeginsAfterTheAnswer(t *testing.T) {
 			case "letter":
 				dead.takes = time.Hour
 			case "settle":
-				r.cfg.Store = hangs{r.store}
+				r.store.Befalls(faulty.Hang(), onceqtest.Settle)
 			}
 			ks := numbered(40)
 			r.send(ks...)
@@ -74,7 +67,7 @@ func TestTheEndOfTheTime(t *testing.T) {
 	for _, hangs := range []bool{false, true} {
 		bubble(t, func(ctx context.Context, j *onceq.Job) error {
 			if string(j.Message.Body) == "deaf" {
-				takes(2 * time.Minute)
+				rigs.Takes(2 * time.Minute)
 			}
 			<-ctx.Done()
 			return context.Cause(ctx)
@@ -85,7 +78,7 @@ func TestTheEndOfTheTime(t *testing.T) {
 			if hangs {
 				r.seen.before = func(op string) {
 					if op == "nack" {
-						takes(time.Hour)
+						rigs.Takes(time.Hour)
 					}
 				}
 			}
@@ -103,7 +96,7 @@ func TestTheEndOfTheTime(t *testing.T) {
 			if d := r.record("deaf").LeaseUntil.Sub(begin); d != r.limit-time.Second+onceq.DefaultSettleTimeout {
 				t.Errorf("what was given up is claimed for %v", d)
 			}
-			takes(2 * time.Hour)
+			rigs.Takes(2 * time.Hour)
 		})
 	}
 }
@@ -123,7 +116,7 @@ func TestFailWholeWithADeafHandler(t *testing.T) {
 		if a := r.seen.acks; len(a) != 1 || string(a[0]) != e.Records[0].ReceiptHandle {
 			t.Errorf("deleted: %q", a)
 		}
-		takes(2 * time.Hour)
+		rigs.Takes(2 * time.Hour)
 	})
 }
 
@@ -175,12 +168,12 @@ func TestNackFailsForGood(t *testing.T) {
 		bubble(t, func(_ context.Context, j *onceq.Job) error {
 			// The others are then given back together, while that of a is under way.
 			if string(j.Message.Body) != "a" {
-				takes(100 * time.Millisecond)
+				rigs.Takes(100 * time.Millisecond)
 			}
 			return errBoom
 		}, func(r *rig) {
 			r.withQueue()
-			r.seen.before = func(string) { takes(200 * time.Millisecond) }
+			r.seen.before = func(string) { rigs.Takes(200 * time.Millisecond) }
 			r.seen.fault = func(_ string, n int) error {
 				if n == 2 {
 					return &broker.BatchError{Errs: []error{broker.ErrThrottled, never}}
@@ -193,7 +186,7 @@ func TestNackFailsForGood(t *testing.T) {
 			if n := r.seen.count("nack"); n != 3 || len(r.seen.nacks) != 2 {
 				t.Errorf("%d calls; those that succeeded were for %v", n, r.seen.nacks)
 			}
-			if n := r.log.count("could not be given back"); n != 1 {
+			if n := r.log.Count("could not be given back"); n != 1 {
 				t.Errorf("the log tells of it %d times", n)
 			}
 		})

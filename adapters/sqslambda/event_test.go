@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/adapters/sqslambda"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	rigs "github.com/onceq/onceq/internal/rig"
 )
 
 // event is one as Lambda sends it: https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html
@@ -176,7 +177,7 @@ func FuzzEvent(f *testing.F) {
 					t.Errorf("the failure %q would fail the batch; %v", bad.ItemIdentifier, err)
 				}
 			}
-			takes(time.Hour)
+			rigs.Takes(time.Hour)
 		})
 	})
 }

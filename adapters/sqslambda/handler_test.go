@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/peak"
+	rigs "github.com/onceq/onceq/internal/rig"
 )
 
 // plays does what its body says, and counts the runs.
@@ -35,12 +36,12 @@ func plays(runs *sync.Map) onceq.HandlerFunc {
 		case "panic":
 			panic("boom")
 		case "slow":
-			takes(10 * time.Second)
+			rigs.Takes(10 * time.Second)
 		case "cut":
 			<-ctx.Done()
 			return context.Cause(ctx)
 		case "deaf":
-			takes(time.Hour)
+			rigs.Takes(time.Hour)
 		}
 		return nil
 	}
@@ -131,18 +132,18 @@ func TestTwoWritesAJob(t *testing.T) {
 	var runs sync.Map
 	bubble(t, plays(&runs), func(r *rig) {
 		r.limit = 15 * time.Minute
-		r.cfg.Handler = onceq.HandlerFunc(func(context.Context, *onceq.Job) error { takes(14 * time.Minute); return nil })
+		r.cfg.Handler = onceq.HandlerFunc(func(context.Context, *onceq.Job) error { rigs.Takes(14 * time.Minute); return nil })
 		r.send("a", "b", "c")
 		begin := time.Now()
 		go func() {
-			takes(time.Minute)
+			rigs.Takes(time.Minute)
 			if d := r.record("a").LeaseUntil.Sub(begin); d < r.limit || d > r.limit+10*time.Second {
 				t.Errorf("the claim is held for %v", d)
 			}
 		}()
 		failed, err := r.invoke(r.function(), r.receive(time.Hour))
 		r.want(failed, err)
-		if c, n, s := r.store.count("claim"), r.store.count("renew"), r.store.count("settle"); c != 1 || n != 0 || s > 3 {
+		if c, n, s := r.store.Claims.Load(), r.store.Renews.Load(), r.store.Settles.Load(); c != 1 || n != 0 || s > 3 {
 			t.Errorf("%d claims, %d renewals, %d settlements", c, n, s)
 		}
 	})
@@ -193,7 +194,7 @@ func TestGroups(t *testing.T) {
 		var mu sync.Mutex
 		var order []string
 		bubble(t, func(ctx context.Context, j *onceq.Job) error {
-			takes(time.Second)
+			rigs.Takes(time.Second)
 			mu.Lock()
 			order = append(order, string(j.Message.Body))
 			mu.Unlock()
@@ -222,7 +223,7 @@ func TestGroups(t *testing.T) {
 				}
 			}
 			// Nothing of a comes before its head's delay is over, and then all of it, in order.
-			takes(6 * time.Second)
+			rigs.Takes(6 * time.Second)
 			if e := r.receive(time.Minute); len(e.Records) != 2 { // b's are Lambda's to delete
 				for i := range e.Records {
 					if e.Records[i].Attributes["MessageGroupId"] == "a" {
@@ -240,7 +241,7 @@ func TestOutage(t *testing.T) {
 	bubble(t, func(context.Context, *onceq.Job) error { t.Error("it ran"); return nil }, func(r *rig) {
 		r.withQueue()
 		r.limit = 15 * time.Minute
-		r.store.set(func(string) error { return errBoom })
+		r.store.Fails(errBoom)
 		ks := numbered(30)
 		r.send(ks...)
 		begin := time.Now()
@@ -249,7 +250,7 @@ func TestOutage(t *testing.T) {
 		if took := time.Since(begin); took > 15*time.Second {
 			t.Errorf("took %v, billed", took)
 		}
-		if n := r.log.count("the store does not answer"); n != 1 {
+		if n := r.log.Count("the store does not answer"); n != 1 {
 			t.Errorf("the log tells %d times of the outage", n)
 		}
 		for _, h := range r.seen.nacks {
@@ -279,7 +280,7 @@ func TestDeafHandler(t *testing.T) {
 			t.Errorf("%d nacks: what is not known to have ended is left alone", n)
 		}
 		// Its claim ends soon after the invocation.
-		takes(11 * time.Second)
+		rigs.Takes(11 * time.Second)
 		failed, err = r.invoke(h, events.SQSEvent{Records: e.Records[:1]})
 		r.want(failed, err, "deaf")
 		if ran(&runs, "deaf") != 2 {
@@ -313,7 +314,7 @@ func TestKilled(t *testing.T) {
 		failed, err := r.invoke(h, e)
 		r.want(failed, err, "a")
 		<-begun
-		takes(6 * time.Minute)
+		rigs.Takes(6 * time.Minute)
 		failed, err = r.invoke(h, r.receive(6*time.Minute))
 		r.want(failed, err)
 		close(go2)
@@ -343,7 +344,7 @@ func TestFailWhole(t *testing.T) {
 			if n := len(r.seen.acks); queue && n != 2 {
 				t.Errorf("%d records were deleted, want 2", n)
 			}
-			takes(2 * time.Minute)
+			rigs.Takes(2 * time.Minute)
 			again := r.receive(time.Minute)
 			if want := map[bool]int{false: 3, true: 1}[queue]; len(again.Records) != want {
 				t.Errorf("%d records come again, want %d", len(again.Records), want)
@@ -371,7 +372,7 @@ func TestOtherEvents(t *testing.T) {
 				t.Errorf("%s: no error", name)
 			}
 		}
-		if n := r.store.all(); n != 0 {
+		if n := r.store.Calls(); n != 0 {
 			t.Errorf("%d calls of the store", n)
 		}
 	})
@@ -451,7 +452,7 @@ func TestTimes(t *testing.T) {
 			if err != nil && !strings.Contains(err.Error(), "raise the function's timeout") {
 				t.Errorf("the error is %v", err)
 			}
-			if n := r.log.count("is its unit missing"); n != 0 {
+			if n := r.log.Count("is its unit missing"); n != 0 {
 				t.Errorf("%+v: nobody wrote a time without its unit, and %d lines ask for one", c, n)
 			}
 		})

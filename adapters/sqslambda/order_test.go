@@ -16,6 +16,8 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	rigs "github.com/onceq/onceq/internal/rig"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // world plays what happens to each order, and keeps what has happened.
@@ -33,7 +35,7 @@ func (m *model) run(ctx context.Context, j *onceq.Job) error {
 	m.mu.Unlock()
 	k := string(j.Message.Body)
 	if how == 3 { // it hears nothing, and does nothing
-		takes(2 * slow)
+		rigs.Takes(2 * slow)
 		return errBoom
 	}
 	select {
@@ -78,7 +80,7 @@ func TestRandomInvocations(t *testing.T) {
 				faults, source := rand.New(rand.NewPCG(seed, 9)), rand.New(rand.NewPCG(seed, 11))
 				var mu sync.Mutex
 				flip := func(n int) bool { mu.Lock(); defer mu.Unlock(); return faults.IntN(n) == 0 }
-				r.store.set(func(string) error {
+				r.store.FailsAs(func(onceqtest.Op) error {
 					if flip(12) {
 						return errBoom
 					}
@@ -110,7 +112,7 @@ func TestRandomInvocations(t *testing.T) {
 						t.Fatal(err)
 					}
 					if len(ms) == 0 {
-						takes(time.Second)
+						rigs.Takes(time.Second)
 						continue
 					}
 					var e events.SQSEvent
@@ -128,7 +130,7 @@ func TestRandomInvocations(t *testing.T) {
 							}
 						}
 					})
-					takes(time.Duration(source.IntN(5)) * time.Second)
+					rigs.Takes(time.Duration(source.IntN(5)) * time.Second)
 				}
 				inFlight.Wait()
 				if n := r.depth(); n != 0 {
@@ -180,7 +182,7 @@ func TestDeadFunctionGivesItsGroupBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			// Its answer never came: nothing is deleted.
-			takes(r.limit + 11*time.Second - time.Since(begin))
+			rigs.Takes(r.limit + 11*time.Second - time.Since(begin))
 			var again []string
 			for _, m := range r.receive(time.Minute).Records {
 				again = append(again, m.Body)
@@ -192,7 +194,7 @@ func TestDeadFunctionGivesItsGroupBack(t *testing.T) {
 			if !slices.Equal(again, want) {
 				t.Errorf("%q come again, want %q", again, want)
 			}
-			takes(2 * time.Hour)
+			rigs.Takes(2 * time.Hour)
 		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	rigs "github.com/onceq/onceq/internal/rig"
 )
 
 // A visibility timeout that is shorter than the function does no harm: the messages are held to the
@@ -33,7 +34,7 @@ func TestHeldToTheEnd(t *testing.T) {
 		begin := time.Now()
 		go func() {
 			for time.Since(begin) < 19*time.Second {
-				takes(time.Second)
+				rigs.Takes(time.Second)
 				if again := r.receive(time.Second); len(again.Records) > 0 {
 					t.Errorf("%d messages came again after %v", len(again.Records), time.Since(begin))
 				}
@@ -127,7 +128,7 @@ func TestHoldFails(t *testing.T) {
 			t.Errorf("%d calls; at the end held: %v", n, r.seen.extends)
 		}
 		for text, n := range map[string]int{"visibility timeout should be six times": 1, "cannot be held to the invocation's end; it is tried": 1, "a message cannot be held": 1} {
-			if got := r.log.count(text); got != n {
+			if got := r.log.Count(text); got != n {
 				t.Errorf("the log says %d times %q, want %d", got, text, n)
 			}
 		}
@@ -137,11 +138,11 @@ func TestHoldFails(t *testing.T) {
 // A nack waits for the call that holds its message, because a call that came after it would undo
 // it.
 func TestNackWaitsForTheHold(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error { takes(2 * time.Second); return errBoom }, func(r *rig) {
+	bubble(t, func(context.Context, *onceq.Job) error { rigs.Takes(2 * time.Second); return errBoom }, func(r *rig) {
 		r.withQueue()
 		r.seen.before = func(op string) {
 			if op == "extend" {
-				takes(3 * time.Second)
+				rigs.Takes(3 * time.Second)
 			}
 		}
 		r.send("a")
@@ -156,7 +157,7 @@ func TestNackWaitsForTheHold(t *testing.T) {
 		if n := r.seen.nacks; len(n) != 1 || n[0].For != 5*time.Second {
 			t.Errorf("given back: %v", n)
 		}
-		takes(5*time.Second + time.Millisecond)
+		rigs.Takes(5*time.Second + time.Millisecond)
 		if e := r.receive(time.Minute); len(e.Records) != 1 {
 			t.Error("it does not come again after its delay")
 		}
@@ -210,7 +211,7 @@ func TestNackFails(t *testing.T) {
 				if n := r.seen.count("nack"); !c.calls(n) || len(r.seen.nacks) != c.nacks {
 					t.Errorf("%d calls, given back: %v", n, r.seen.nacks)
 				}
-				if n := r.log.count("could not be given back"); n != c.logs {
+				if n := r.log.Count("could not be given back"); n != c.logs {
 					t.Errorf("the log tells of it %d times", n)
 				}
 				if took := time.Since(begin); took > 5*time.Second {
@@ -226,12 +227,12 @@ func TestNackFails(t *testing.T) {
 func TestOneNackOfABatchFails(t *testing.T) {
 	bubble(t, func(_ context.Context, j *onceq.Job) error {
 		if string(j.Message.Body) != "a" { // so that the others are given back together, while that of a is under way
-			takes(100 * time.Millisecond)
+			rigs.Takes(100 * time.Millisecond)
 		}
 		return errBoom
 	}, func(r *rig) {
 		r.withQueue()
-		r.seen.before = func(string) { takes(200 * time.Millisecond) }
+		r.seen.before = func(string) { rigs.Takes(200 * time.Millisecond) }
 		r.seen.fault = func(_ string, n int) error {
 			if n == 2 {
 				return &broker.BatchError{Errs: []error{nil, broker.ErrThrottled}}
@@ -250,11 +251,11 @@ func TestOneNackOfABatchFails(t *testing.T) {
 // A driver that ignores its context does not keep the answer back.
 func TestQueueHangs(t *testing.T) {
 	for _, op := range []string{"extend", "nack"} {
-		bubble(t, func(context.Context, *onceq.Job) error { takes(3 * time.Second); return errBoom }, func(r *rig) {
+		bubble(t, func(context.Context, *onceq.Job) error { rigs.Takes(3 * time.Second); return errBoom }, func(r *rig) {
 			r.withQueue()
 			r.seen.before = func(o string) {
 				if o == op {
-					takes(time.Hour)
+					rigs.Takes(time.Hour)
 				}
 			}
 			r.send("a")
@@ -265,7 +266,7 @@ func TestQueueHangs(t *testing.T) {
 			if took := time.Since(begin); took > 13*time.Second {
 				t.Errorf("took %v", took)
 			}
-			takes(2 * time.Hour)
+			rigs.Takes(2 * time.Hour)
 			synctest.Wait()
 		})
 	}
@@ -274,7 +275,7 @@ func TestQueueHangs(t *testing.T) {
 // The records of another queue than Options.Queue are run, and left to their own timeout: one of
 // another account has the same name.
 func TestAnotherQueue(t *testing.T) {
-	bubble(t, func(context.Context, *onceq.Job) error { takes(3 * time.Second); return errBoom }, func(r *rig) {
+	bubble(t, func(context.Context, *onceq.Job) error { rigs.Takes(3 * time.Second); return errBoom }, func(r *rig) {
 		r.withQueue()
 		r.seen.arn = "arn:aws:sqs:us-east-1:210987654321:orders"
 		r.send("a", "b")
@@ -283,7 +284,7 @@ func TestAnotherQueue(t *testing.T) {
 		if n := r.seen.count(""); n != 0 {
 			t.Errorf("%d calls of a queue that has nothing to do with it", n)
 		}
-		if n := r.log.count("of another queue"); n != 1 {
+		if n := r.log.Count("of another queue"); n != 1 {
 			t.Errorf("the log tells of it %d times", n)
 		}
 	})
@@ -316,7 +317,7 @@ func TestNamelessQueue(t *testing.T) {
 // Each record of a batch of the largest size fails. The calls of the queue go out side by side.
 func TestLargeBatch(t *testing.T) {
 	bubble(t, func(_ context.Context, j *onceq.Job) error {
-		takes(10 * time.Millisecond)
+		rigs.Takes(10 * time.Millisecond)
 		if j.Message.Body[0] == 'k' {
 			return errBoom
 		}
@@ -324,7 +325,7 @@ func TestLargeBatch(t *testing.T) {
 	}, func(r *rig) {
 		r.withQueue()
 		r.o.Concurrency = 100
-		r.seen.before = func(string) { takes(20 * time.Millisecond) }
+		r.seen.before = func(string) { rigs.Takes(20 * time.Millisecond) }
 		var e events.SQSEvent
 		for i := range 10_000 {
 			m := &broker.Message{ID: fmt.Sprint("id", i), Receipt: broker.Receipt(fmt.Sprint(i)), Body: []byte("k"), Meta: &broker.Meta{Key: fmt.Sprint(i)}}
@@ -367,7 +368,7 @@ func TestFIFOComesBackInOrder(t *testing.T) {
 		for range 40 {
 			e := r.receive(30 * time.Second)
 			if len(e.Records) == 0 {
-				takes(time.Second)
+				rigs.Takes(time.Second)
 				continue
 			}
 			failed, err := r.invoke(h, e)

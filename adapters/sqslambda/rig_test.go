@@ -1,11 +1,9 @@
 package sqslambda_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,8 +19,7 @@ import (
 	"github.com/onceq/onceq/adapters/sqslambda"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/dedupe/memstore"
-	"github.com/onceq/onceq/internal/retry"
+	rigs "github.com/onceq/onceq/internal/rig"
 )
 
 const (
@@ -36,75 +33,14 @@ var errBoom = errors.New("boom")
 type rig struct {
 	*testing.T
 	q, dlq *membroker.Broker
-	store  *counted
+	store  *rigs.Store
 	seen   *watched
-	log    *logged
+	log    *rigs.Log
 	cfg    onceq.ProcessorConfig
 	batch  onceq.BatchConfig
 	o      sqslambda.Options
 	limit  time.Duration // of an invocation
 	arn    string
-}
-
-// counted is a store whose calls are counted, and can be made to fail.
-type counted struct {
-	dedupe.Store
-	mu    sync.Mutex
-	calls map[string]int
-	fails func(call string) error
-}
-
-func (s *counted) call(name string) error {
-	s.mu.Lock()
-	s.calls[name]++
-	fails := s.fails
-	s.mu.Unlock()
-	if fails == nil {
-		return nil
-	}
-	return fails(name)
-}
-
-func (s *counted) all() (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.calls {
-		n += c
-	}
-	return n
-}
-
-func (s *counted) count(name string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.calls[name]
-}
-
-func (s *counted) set(fails func(call string) error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fails = fails
-}
-
-func (s *counted) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
-	if err := s.call("claim"); err != nil {
-		return nil, err
-	}
-	return s.Store.Claim(ctx, rs)
-}
-
-func (s *counted) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
-	if err := s.call("renew"); err != nil {
-		return nil, err
-	}
-	return s.Store.Renew(ctx, rs)
-}
-
-func (s *counted) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
-	if err := s.call("settle"); err != nil {
-		return nil, err
-	}
-	return s.Store.Settle(ctx, ss)
 }
 
 // watched is the queue, as Options.Queue: what is asked of it is kept.
@@ -188,23 +124,6 @@ func (w *watched) Extend(ctx context.Context, hs []broker.Hold) error {
 	return w.Receiver.Extend(ctx, hs)
 }
 
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logged) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.buf.String(), text)
-}
-
 // bubble runs f in virtual time on a rig whose handler is h.
 func bubble(t *testing.T, h onceq.HandlerFunc, f func(r *rig)) {
 	t.Helper()
@@ -213,17 +132,13 @@ func bubble(t *testing.T, h onceq.HandlerFunc, f func(r *rig)) {
 
 func newRig(t *testing.T, h onceq.HandlerFunc) *rig {
 	t.Helper()
-	st, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &rig{T: t, store: &counted{Store: st, calls: map[string]int{}}, log: &logged{}, limit: time.Minute, arn: standard}
+	r := &rig{T: t, store: rigs.NewStore(t), log: new(rigs.Log), limit: time.Minute, arn: standard}
 	r.queues(membroker.SQSStandard)
 	r.cfg = onceq.ProcessorConfig{
 		Handler: h, Store: r.store, Scope: "orders",
 		Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return 7 * time.Second }},
 	}
-	r.o.Logger = slog.New(slog.NewTextHandler(r.log, nil))
+	r.o.Logger = r.log.Logger()
 	r.cfg.Logger = r.o.Logger
 	return r
 }
@@ -339,10 +254,9 @@ func (r *rig) invoke(h sqslambda.Func, e events.SQSEvent) (failed []string, err 
 // quiet checks that nothing happens any more, whatever time passes.
 func (r *rig) quiet() {
 	r.Helper()
-	before, queue := r.store.all(), r.seen.count("")
-	<-time.After(24 * time.Hour)
-	synctest.Wait()
-	if n := r.store.all() - before; n != 0 {
+	before, queue := r.store.Calls(), r.seen.count("")
+	rigs.Pass(24 * time.Hour)
+	if n := r.store.Calls() - before; n != 0 {
 		r.Errorf("%d calls of the store after the answer", n)
 	}
 	if n := r.seen.count("") - queue; n != 0 {
@@ -362,7 +276,7 @@ func (r *rig) want(failed []string, err error, want ...string) {
 
 func (r *rig) record(k string) dedupe.Record {
 	r.Helper()
-	rs, err := r.store.Get(r.Context(), []dedupe.Key{{Scope: "orders", Key: k}})
+	rs, err := r.store.Store.Get(r.Context(), []dedupe.Key{{Scope: "orders", Key: k}})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -391,8 +305,4 @@ func numbered(n int) (ks []string) {
 		ks = append(ks, fmt.Sprintf("k%03d", i))
 	}
 	return ks
-}
-
-func takes(d time.Duration) {
-	retry.Rest(context.Background(), d)
 }

@@ -73,7 +73,7 @@ func TestPartitions(t *testing.T) {
 			r.send("a/retry-1", "a/2")
 			failed, err := r.invoke(r.function(), r.receive(time.Minute))
 			r.want(failed, err, "retry-1", "2")
-			if n := len(r.seen.nacks); n != 2 || r.log.count("of another queue") != 0 {
+			if n := len(r.seen.nacks); n != 2 || r.log.Count("of another queue") != 0 {
 				t.Errorf("%s: %d nacks", arn, n)
 			}
 		})

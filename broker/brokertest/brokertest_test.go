@@ -44,7 +44,7 @@ func TestFaultsAreFound(t *testing.T) {
 }
 
 // TestCases holds the number of the cases. It may only rise.
-func TestCases(t *testing.T) { harness(sqs, nil).suite().Pin(t, 73, "../../RELIABILITY.md") }
+func TestCases(t *testing.T) { harness(sqs, nil).suite().Pin(t, 73, "../../docs/reliability.md") }
 
 func TestKnownDifference(t *testing.T) {
 	h := harness(membroker.SQSStandard, func(w *wrapped) {

@@ -167,4 +167,4 @@ func TestFaultyStores(t *testing.T) {
 }
 
 // TestCases holds the number of the cases. It may only rise.
-func TestCases(t *testing.T) { shopHarness("").suite().Pin(t, 98, "../../RELIABILITY.md") }
+func TestCases(t *testing.T) { shopHarness("").suite().Pin(t, 98, "../../docs/reliability.md") }

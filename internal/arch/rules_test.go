@@ -27,6 +27,7 @@ var testSupport = []string{
 	"internal/suite",
 	"internal/storetest",
 	"internal/coretest/rig",
+	"internal/rig",
 	"internal/proof",
 	"internal/testserver/...",
 	"internal/fakeserver/...",

@@ -12,6 +12,9 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/rig"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 func entry(reason string) control.Entry {
@@ -116,12 +119,11 @@ func TestActsAtOnce(t *testing.T) {
 // TestLostAudit: an act is not begun where its record is not known to be written; an end that was
 // not written may be written again.
 func TestLostAudit(t *testing.T) {
-	for _, op := range []string{"get", "claim", "renew", "settle"} {
+	for _, op := range []onceqtest.Op{"get", "claim", "renew", "settle"} {
 		for _, applied := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				s := tap(newStore(t))
-				most := 3
-				s.cut = func(o string, n int) (bool, bool) { return o == op && n <= most, applied }
+				s := rig.NewStore(t)
+				s.SetFault(rig.Bads(op, 3, faulty.Err(errCut, applied)))
 				a, err := controlstore.Begin(t.Context(), s, entry("x"))
 				if err != nil {
 					t.Fatal(op, err)
@@ -132,8 +134,7 @@ func TestLostAudit(t *testing.T) {
 				if got := acts(t, s, time.Now().Add(-time.Minute), time.Now()); len(got) != 1 || got[0].Ended.IsZero() {
 					t.Errorf("%s: %+v", op, got)
 				}
-				s.reset()
-				most = 1 << 30
+				s.Befalls(faulty.Err(errCut, applied), op)
 				a, err = controlstore.Begin(t.Context(), s, entry("x"))
 				if (err != nil) != (op != "settle") {
 					t.Fatal(op, err)
@@ -142,7 +143,7 @@ func TestLostAudit(t *testing.T) {
 					if err := a.End(t.Context(), nil, nil); !errors.Is(err, errCut) {
 						t.Error(op, err)
 					}
-					most = 0
+					s.Heals()
 					if err := a.End(t.Context(), nil, nil); err != nil {
 						t.Error(op, err)
 					}

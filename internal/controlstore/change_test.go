@@ -12,7 +12,10 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/rig"
 	"github.com/onceq/onceq/internal/storetest"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 func TestChange(t *testing.T) {
@@ -89,15 +92,15 @@ func TestDeadOperators(t *testing.T) {
 
 // TestLostAnswers: an answer that is lost is asked for again, and the rule is there once.
 func TestLostAnswers(t *testing.T) {
-	for _, op := range []string{"get", "settle", "claim", "renew"} {
+	for _, op := range []onceqtest.Op{"get", "settle", "claim", "renew"} {
 		for _, applied := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				s := tap(newStore(t))
+				s := rig.NewStore(t)
 				if _, err := controlstore.Change(t.Context(), s, add(pause(nil))); err != nil {
 					t.Fatal(err)
 				}
-				s.reset()
-				s.cut = func(o string, n int) (bool, bool) { return o == op && n <= 3, applied }
+				s.Recount()
+				s.SetFault(rig.Bads(op, 3, faulty.Err(errCut, applied)))
 				got, err := controlstore.Change(t.Context(), s, add(pause(nil)))
 				if err != nil || len(got.Rules) != 2 || got.Version != 2 {
 					t.Errorf("%s, applied %v: %+v, %v", op, applied, got, err)
@@ -112,13 +115,13 @@ func TestLostAnswers(t *testing.T) {
 func TestUnknownChange(t *testing.T) {
 	for _, applied := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			s := tap(newStore(t))
-			s.cut = func(op string, _ int) (bool, bool) { return op == "renew", applied }
+			s := rig.NewStore(t)
+			s.Befalls(faulty.Err(errCut, applied), onceqtest.Renew)
 			edit := add(pause(func(r *control.Rule) { r.ID = "mine" }))
 			if _, err := controlstore.Change(t.Context(), s, edit); !errors.Is(err, control.ErrUnknown) || !errors.Is(err, errCut) {
 				t.Fatal(err)
 			}
-			s.cut = nil
+			s.Heals()
 			got, err := controlstore.Change(t.Context(), s, edit)
 			if err != nil || len(got.Rules) != 1 {
 				t.Errorf("%+v, %v", got, err)
@@ -206,15 +209,15 @@ func TestForeignRules(t *testing.T) {
 // before the repeat. The edit is made again, and its rule is there once.
 func TestLostAnswerOvertaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := tap(newStore(t))
-		s.cut = func(op string, n int) (bool, bool) {
-			if op == "renew" && n == 2 {
+		s := rig.NewStore(t)
+		s.SetFault(func(c onceqtest.Call) faulty.Faults {
+			if c.Op == onceqtest.Renew && c.N == 2 {
 				if _, err := controlstore.Change(t.Context(), s.Store, add(pause(func(r *control.Rule) { r.By = "ben" }))); err != nil {
 					t.Error(err)
 				}
 			}
-			return op == "renew" && n == 1, true
-		}
+			return rig.Bads(onceqtest.Renew, 1, faulty.Lose(errCut))(c)
+		})
 		got, err := controlstore.Change(t.Context(), s, add(pause(nil)))
 		if err != nil || len(got.Rules) != 2 || got.Version != 3 {
 			t.Errorf("%+v, %v", got, err)

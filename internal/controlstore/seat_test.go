@@ -14,8 +14,11 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/rig"
 	"github.com/onceq/onceq/internal/storetest"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 const beat = 10 * time.Second
@@ -119,7 +122,7 @@ func (f *fleet) seen() (live, dead, left int) {
 func TestManySeats(t *testing.T) {
 	for _, within := range []time.Duration{0, 10 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			store := tap(newStore(t))
+			store := rig.NewStore(t)
 			f := &fleet{t: t, store: store}
 			f.start(500, within)
 			<-time.After(within)
@@ -127,8 +130,7 @@ func TestManySeats(t *testing.T) {
 			if live, _, _ := f.seen(); live != 500 {
 				t.Errorf("%d of 500 sit after %v", live, within)
 			}
-			calls, entries := store.counts()
-			t.Logf("within %v: %v calls, %v entries", within, calls, entries)
+			t.Logf("within %v: %v calls", within, store.Calls())
 			<-time.After(30*time.Second - within)
 			if live, dead, left := f.seen(); live != 500 || dead+left != 0 {
 				t.Errorf("%d sit, %d are dead, %d have left", live, dead, left)
@@ -158,7 +160,7 @@ func TestManySeats(t *testing.T) {
 func TestLastSeat(t *testing.T) {
 	for last := 0; last < 500; last += 166 {
 		synctest.Test(t, func(t *testing.T) {
-			store := tap(newStore(t))
+			store := rig.NewStore(t)
 			f := &fleet{t: t, store: store}
 			f.start(500, 10*time.Second)
 			<-time.After(10 * time.Second)
@@ -169,11 +171,11 @@ func TestLastSeat(t *testing.T) {
 			if live, _, _ := f.seen(); live != 1 {
 				t.Errorf("worker %d is not found", last)
 			}
-			store.reset()
+			store.Recount()
 			<-time.After(10 * time.Minute)
 			synctest.Wait()
-			if calls, _ := store.counts(); calls["renew"] != 60 || len(calls) != 1 {
-				t.Errorf("in 60 beats: %v", calls)
+			if n, all := store.Renews.Load(), store.Calls(); n != 60 || all != 60 {
+				t.Errorf("in 60 beats: %d renewals, %d calls", n, all)
 			}
 			f.stop()
 		})
@@ -282,9 +284,9 @@ func TestFrozenWorker(t *testing.T) {
 // TestLostSeatAnswers: a claim of a seat whose answer is lost leaves no second worker in the list.
 func TestLostSeatAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := tap(newStore(t))
+		s := rig.NewStore(t)
 		f := &fleet{t: t, store: s}
-		s.cut = func(op string, n int) (bool, bool) { return op == "claim" && n <= 20, true }
+		s.SetFault(rig.Bads(onceqtest.Claim, 20, faulty.Lose(errCut)))
 		seat, _ := controlstore.NewSeat(s, controlstore.SeatOptions{Queue: "orders", Owner: "w"})
 		for n := 1; ; n++ {
 			err := seat.Beat(t.Context(), &control.WorkerStatus{Host: "w", At: time.Now()})

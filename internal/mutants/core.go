@@ -42,22 +42,22 @@ var core = []mutant{
 		Why: "a relay makes many calls of one that was throttled, which is too much already",
 	},
 	{
-		File: "steward.go", Text: "if !atStart && !s.hesitates(ctx, &v) {", With: "if !atStart && ctx.Err() != nil {",
+		File: "internal/steering/steward.go", Text: "if !atStart && !s.jitterHolds(ctx, &v) {", With: "if !atStart && ctx.Err() != nil {",
 		Package: "internal/coretest/operating", Test: "TestFleetAfterPause",
 		Why: "a fleet goes on as one at the end of a pause, and floods what the pause was for",
 	},
 	{
-		File: "rulebook.go", Text: "err == nil && !sent.Before(b.asked) && (rs.Version >= b.rules.Version || sent.After(b.came)) {", With: "err == nil {",
+		File: "internal/steering/rulebook.go", Text: "err == nil && !sent.Before(b.asked) && (rs.Version >= b.rules.Version || sent.After(b.came)) {", With: "err == nil {",
 		Package: "internal/coretest/operating", Test: "TestOldRulesComeLate",
 		Why: "a slow read that began before an operator's pause ends it for a period",
 	},
 	{
-		File: "steward.go", Text: "case isSlow(err) || !s.answersOthers(ctx):", With: "case !s.answersOthers(ctx):",
+		File: "internal/steering/steward.go", Text: "case isSlow(err) || !s.answersOthers(ctx):", With: "case !s.answersOthers(ctx):",
 		Package: "internal/coretest/operating", Test: "TestSlowRulesAtBoot",
 		Why: "a worker that starts during an operator's pause runs jobs, because reading the rules was slow",
 	},
 	{
-		File: "rulebook.go", Text: "time.AfterFunc(b.store.timeout+deafAfter,", With: "time.AfterFunc(24*time.Hour,",
+		File: "internal/steering/rulebook.go", Text: "time.AfterFunc(b.store.timeout+deafAfter,", With: "time.AfterFunc(24*time.Hour,",
 		Package: "internal/coretest/operating", Test: "TestRulesReadHangsLater",
 		Why: "nobody is told that rules are not read, because a read never comes back",
 	},
@@ -112,7 +112,7 @@ var core = []mutant{
 		Why: "one record that cannot be claimed pauses the queue of a healthy store",
 	},
 	{
-		File: "rulebook.go", Text: " && (rs.Version >= b.rules.Version || sent.After(b.came))", With: "",
+		File: "internal/steering/rulebook.go", Text: " && (rs.Version >= b.rules.Version || sent.After(b.came))", With: "",
 		Package: "internal/coretest/outages", Test: "TestReadsThatCrossAreNoPast",
 		Why: "two reads of the rules that cross pause the queue of a healthy store",
 	},

@@ -57,7 +57,7 @@ var delays = []mutant{
 		Why: "bare messages get other keys than they had, and nobody has said so",
 	},
 	{
-		File: "rulebook.go", Text: "if t := in.types[typ]; !ok && t != nil && t.name != typ {", With: "if t := in.types[typ]; false && t != nil {",
+		File: "hosts.go", Text: "if t := in.types[typ]; !ok && t != nil && t.name != typ {", With: "if t := in.types[typ]; false && t != nil {",
 		Package: "internal/coretest/jobs", Test: "TestPausedByEachName",
 		Why: "jobs of a paused type run under its former name",
 	},

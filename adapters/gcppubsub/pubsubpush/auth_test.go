@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubpush"
+	rigs "github.com/onceq/onceq/internal/rig"
 )
 
 // This file owns who may push: tokens, and the server that has Google's keys. The server's lock
@@ -249,14 +250,14 @@ func TestTokens(t *testing.T) {
 				if c.status == 204 {
 					records = 0
 				}
-				if text := r.log.text(); strings.Count(text, "\n") != records || strings.Contains(text, "eyJ") {
+				if text := r.log.String(); strings.Count(text, "\n") != records || strings.Contains(text, "eyJ") {
 					r.Errorf("the log is %q, want %d records, without the token", text, records)
 				}
 				// nobody can have keys fetched by a token that would not do
 				if n := s.fetches(); n != c.fetch {
 					r.Errorf("the keys were fetched %d times, want %d", n, c.fetch)
 				}
-				if n := r.store.count("claim"); (n != 0) != (c.status == 204) {
+				if n := r.store.Claims.Load(); (n != 0) != (c.status == 204) {
 					r.Errorf("%d claims", n)
 				}
 			})
@@ -279,7 +280,7 @@ func TestKeysAreCached(t *testing.T) {
 	secured(t, func(r *rig, c *certs) {
 		token := func() string { return sign(keys[0], rs256("k1"), good()) }
 		r.o.Auth = pubsubpush.OIDC{Audience: audience, ServiceAccount: account, Client: &http.Client{Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
-			takes(100 * time.Millisecond)
+			rigs.Takes(100 * time.Millisecond)
 			return c.RoundTrip(r)
 		})}}
 		h := r.handler()
@@ -295,12 +296,12 @@ func TestKeysAreCached(t *testing.T) {
 		if n := c.fetches(); n != 1 {
 			r.Errorf("20 requests at once had the keys fetched %d times", n)
 		}
-		takes(100*time.Minute - 2*time.Second)
+		rigs.Takes(100*time.Minute - 2*time.Second)
 		r.want(r.bears(token()), 204)
 		if n := c.fetches(); n != 0 {
 			r.Errorf("fresh keys were fetched %d times", n)
 		}
-		takes(3 * time.Second)
+		rigs.Takes(3 * time.Second)
 		r.want(r.bears(token()), 204)
 		if n := c.fetches(); n != 1 {
 			r.Errorf("old keys were fetched %d times", n)
@@ -319,7 +320,7 @@ func TestNewKey(t *testing.T) {
 	keys := ours()
 	secured(t, func(r *rig, c *certs) {
 		r.want(r.bears(sign(keys[0], rs256("k1"), good())), 204)
-		takes(time.Minute)
+		rigs.Takes(time.Minute)
 		c.fetches()
 		c.set(func(c *certs) { c.keys = map[string]*rsa.PrivateKey{"k2": keys[1]} })
 		r.want(r.bears(sign(keys[1], rs256("k2"), good())), 204)
@@ -328,7 +329,7 @@ func TestNewKey(t *testing.T) {
 			r.Errorf("the keys were fetched %d times, want once", n)
 		}
 		for range 100 {
-			takes(time.Second)
+			rigs.Takes(time.Second)
 			r.want(r.bears(sign(keys[2], rs256("forged"), good())), 401)
 		}
 		if n := c.fetches(); n < 2 || n > 4 {
@@ -347,22 +348,22 @@ func TestKeysAreReused(t *testing.T) {
 			c.fault = func(*http.Request) (*http.Response, error) { return nil, errors.New("no network") }
 		})
 		c.fetches()
-		takes(101 * time.Minute) // they are old
+		rigs.Takes(101 * time.Minute) // they are old
 		for range 60 {
 			r.want(known(), 204)
-			takes(time.Second)
+			rigs.Takes(time.Second)
 		}
 		if n := c.fetches(); n < 1 || n > 3 {
 			r.Errorf("in a minute without network they were asked for %d times", n)
 		}
 		// a key that may be new is no forgery: Pub/Sub shall come again
 		r.want(r.bears(sign(keys[1], rs256("k2"), good())), 503)
-		takes(6*time.Hour - 5*time.Minute)
+		rigs.Takes(6*time.Hour - 5*time.Minute)
 		r.want(known(), 204)
-		takes(5 * time.Minute)
+		rigs.Takes(5 * time.Minute)
 		r.want(known(), 503)
 		c.set(func(c *certs) { c.fault = nil })
-		takes(time.Minute)
+		rigs.Takes(time.Minute)
 		r.want(known(), 204)
 	})
 }
@@ -399,7 +400,7 @@ func TestKeyServer(t *testing.T) {
 				begin := time.Now()
 				r.want(r.bears(sign(keys[0], rs256("k1"), good())), c.status)
 				r.took(begin, c.took, c.took)
-				if text := r.log.text(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "error=") {
+				if text := r.log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "error=") {
 					r.Errorf("the log is %q", text)
 				}
 			})
@@ -433,12 +434,12 @@ func TestKeysAreFresh(t *testing.T) {
 				s.header = maps.Clone(http.Header{"Cache-Control": {c.control}, "Age": {c.age}})
 				push := func() { r.want(r.bears(sign(keys[0], rs256("k1"), good())), 204) }
 				push()
-				takes(c.want - time.Second)
+				rigs.Takes(c.want - time.Second)
 				push()
 				if n := s.fetches(); n != 1 {
 					r.Errorf("fetched %d times within %v", n, c.want)
 				}
-				takes(time.Second)
+				rigs.Takes(time.Second)
 				push()
 				if n := s.fetches(); n != 1 {
 					r.Errorf("fetched %d times after %v", n, c.want)
@@ -499,13 +500,13 @@ func TestKeyServerHangs(t *testing.T) {
 		c.set(func(c *certs) {
 			c.fault = func(q *http.Request) (*http.Response, error) { <-q.Context().Done(); return nil, q.Context().Err() }
 		})
-		takes(101 * time.Minute)
+		rigs.Takes(101 * time.Minute)
 		begin := time.Now()
 		r.want(known(), 204)
 		r.took(begin, 5*time.Second, 5*time.Second)
 		c.fetches()
 		for range 100 {
-			takes(2 * time.Second)
+			rigs.Takes(2 * time.Second)
 			begin := time.Now()
 			r.want(known(), 204)
 			r.took(begin, 0, 0)
@@ -513,6 +514,6 @@ func TestKeyServerHangs(t *testing.T) {
 		if n := c.fetches(); n < 4 || n > 7 {
 			r.Errorf("in 200 s the keys were asked for %d times", n)
 		}
-		takes(5 * time.Second) // the last fetch
+		rigs.Takes(5 * time.Second) // the last fetch
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	rigs "github.com/onceq/onceq/internal/rig"
 )
 
 // A drain lets what runs end, and takes nothing new.
@@ -17,7 +18,7 @@ func TestDrain(t *testing.T) {
 		r.occupy("ok", time.Hour)
 		begin := time.Now()
 		slow, waits := r.later(job("slow")), r.later(job("ok"))
-		takes(time.Second)
+		rigs.Takes(time.Second)
 		ended := make(chan error, 1)
 		go func() {
 			ctx, cancel := context.WithTimeout(r.Context(), 9*time.Second)
@@ -52,7 +53,7 @@ func TestDrainCutsOff(t *testing.T) {
 		bubble(t, s.Handle, func(r *rig) {
 			r.o.AckDeadline, r.o.Reserve = 600*time.Second, c.reserve
 			begin, status := time.Now(), r.later(job("cut"))
-			takes(time.Second)
+			rigs.Takes(time.Second)
 			ctx, cancel := context.WithTimeout(r.Context(), c.within)
 			defer cancel()
 			if err := r.h.Shutdown(ctx); err != nil {
@@ -73,7 +74,7 @@ func TestDrainEnds(t *testing.T) {
 	bubble(t, s.Handle, func(r *rig) {
 		r.o.AckDeadline = 600 * time.Second
 		r.later(job("deaf"))
-		takes(time.Second)
+		rigs.Takes(time.Second)
 		begin := time.Now()
 		ctx, cancel := context.WithTimeout(r.Context(), 9*time.Second)
 		defer cancel()
@@ -81,7 +82,7 @@ func TestDrainEnds(t *testing.T) {
 			r.Error(err)
 		}
 		r.took(begin, 9*time.Second, 9*time.Second)
-		takes(2 * time.Hour)
+		rigs.Takes(2 * time.Hour)
 	})
 }
 
@@ -91,16 +92,16 @@ func TestDrainWithoutDeadline(t *testing.T) {
 	bubble(t, s.Handle, func(r *rig) {
 		r.o.AckDeadline = 600 * time.Second
 		status := r.later(job("long"))
-		takes(time.Second)
+		rigs.Takes(time.Second)
 		if err := r.h.Shutdown(r.Context()); err != nil {
 			r.Error(err)
 		}
 		r.want(<-status, 204)
 		r.h = nil
 		status = r.later(job("cut"))
-		takes(time.Second)
+		rigs.Takes(time.Second)
 		ctx, cancel := context.WithCancelCause(r.Context())
-		go func() { takes(3 * time.Second); cancel(errBoom) }()
+		go func() { rigs.Takes(3 * time.Second); cancel(errBoom) }()
 		if err := r.h.Shutdown(ctx); !errors.Is(err, errBoom) {
 			r.Error(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	rigs "github.com/onceq/onceq/internal/rig"
 )
 
 // This file owns what becomes of a message that may be pushed. Each test has a rig and a bubble of
@@ -49,7 +50,7 @@ func TestEnds(t *testing.T) {
 		if rec := r.record("cut"); rec.Attempt != 1 || rec.ErrClass != onceq.ClassTimeout {
 			r.Errorf("the record of what took too long is %+v", rec)
 		}
-		if text := r.log.text(); text != "" {
+		if text := r.log.String(); text != "" {
 			r.Errorf("none was refused: %s", text)
 		}
 	})
@@ -76,7 +77,7 @@ func TestLostResponse(t *testing.T) {
 		body := job("ok")
 		for range 3 {
 			r.want(r.push(body), 204)
-			takes(time.Hour)
+			rigs.Takes(time.Hour)
 		}
 		if s.of("ok") != 1 {
 			r.Errorf("it ran %d times", s.of("ok"))
@@ -112,7 +113,7 @@ func TestThousandRedeliveries(t *testing.T) {
 				r.Errorf("the answers are %v, want one 503, and 409", got)
 			}
 			// however many wait, each asks a few times
-			if n := r.store.count("claim"); n > 1000*12 {
+			if n := r.store.Claims.Load(); n > 1000*12 {
 				r.Errorf("%d claims", n)
 			}
 		})
@@ -125,7 +126,7 @@ func TestWaitsForAnother(t *testing.T) {
 	bubble(t, s.Handle, func(r *rig) {
 		token := r.occupy("ok", time.Hour)
 		begin, status := time.Now(), r.later(job("ok"))
-		takes(10 * time.Second)
+		rigs.Takes(10 * time.Second)
 		r.settle("ok", token, dedupe.Done)
 		r.want(<-status, 204)
 		r.took(begin, 10*time.Second, 25*time.Second)
@@ -147,7 +148,7 @@ func TestWaitEnds(t *testing.T) {
 			r.want(w.Code, http.StatusConflict)
 			// It waits for a good part of its time, and ends before the handlers' contexts would.
 			r.took(begin, deadline/4, deadline-min(5*time.Second, deadline/4)-time.Second/2)
-			if n := r.store.count("claim"); n < 3 || n > 15 {
+			if n := r.store.Claims.Load(); n < 3 || n > 15 {
 				r.Errorf("%d claims in %v", n, deadline)
 			}
 		})
@@ -162,16 +163,16 @@ func TestAnOwnerThatDied(t *testing.T) {
 		r.o.AckDeadline = 600 * time.Second
 		r.cfg.Lease = 20 * time.Second
 		begin, status := time.Now(), r.later(job("long"))
-		takes(time.Second)
+		rigs.Takes(time.Second)
 		if d := r.record("long").LeaseUntil.Sub(begin); d > 21*time.Second {
 			r.Errorf("the claim is held for %v, want a Lease", d)
 		}
-		takes(30 * time.Second)
+		rigs.Takes(30 * time.Second)
 		if d := time.Until(r.record("long").LeaseUntil); d <= 0 || d > 20*time.Second {
 			r.Errorf("after 31 s the claim is held for %v more", d)
 		}
 		r.want(<-status, 204)
-		if n := r.store.count("renew"); n == 0 {
+		if n := r.store.Renews.Load(); n == 0 {
 			r.Error("the claim was never renewed")
 		}
 		// the owner of this one is dead
@@ -190,7 +191,7 @@ func TestTwoWritesAJob(t *testing.T) {
 	var s runs
 	bubble(t, s.Handle, func(r *rig) {
 		r.want(r.push(job("slow")), 204)
-		if c, n, e := r.store.count("claim"), r.store.count("renew"), r.store.count("settle"); c != 1 || n != 0 || e != 1 {
+		if c, n, e := r.store.Claims.Load(), r.store.Renews.Load(), r.store.Settles.Load(); c != 1 || n != 0 || e != 1 {
 			r.Errorf("%d claims, %d renewals, %d settlements", c, n, e)
 		}
 	})
@@ -228,7 +229,7 @@ type slowly struct {
 }
 
 func (s *slowly) Read(p []byte) (int, error) {
-	takes(s.takes)
+	rigs.Takes(s.takes)
 	s.takes = 0
 	return s.Reader.Read(p)
 }
@@ -258,7 +259,7 @@ func TestDeafHandler(t *testing.T) {
 		begin := time.Now()
 		r.want(r.push(job("deaf")), 503)
 		r.took(begin, 55*time.Second, 58500*time.Millisecond) // its end can be recorded
-		takes(2 * time.Hour)
+		rigs.Takes(2 * time.Hour)
 	})
 }
 
@@ -293,7 +294,7 @@ func TestClientGone(t *testing.T) {
 			ended <- time.Now()
 		}()
 		begin := time.Now()
-		takes(time.Second)
+		rigs.Takes(time.Second)
 		gone()
 		if d := (<-ended).Sub(begin); d != 5*time.Second {
 			r.Errorf("the request ended after %v, and the job takes 5 s", d)
@@ -308,7 +309,7 @@ func TestClientGone(t *testing.T) {
 		// one that only waits for another's job does not go on
 		r.occupy("ok", time.Hour)
 		ctx, gone = context.WithCancel(r.Context())
-		go func() { takes(3 * time.Second); gone() }()
+		go func() { rigs.Takes(3 * time.Second); gone() }()
 		begin = time.Now()
 		r.want(r.serve(post(job("ok")).WithContext(ctx)).Code, http.StatusConflict)
 		r.took(begin, 3*time.Second, 3*time.Second)
@@ -319,11 +320,11 @@ func TestClientGone(t *testing.T) {
 func TestStoreAway(t *testing.T) {
 	var s runs
 	bubble(t, s.Handle, func(r *rig) {
-		r.store.set(func(string) error { return errBoom })
+		r.store.Fails(errBoom)
 		begin := time.Now()
 		r.want(r.push(job("ok")), 503)
 		r.took(begin, 5*time.Second, 20*time.Second)
-		r.store.set(nil)
+		r.store.Heals()
 		r.want(r.push(job("ok")), 204)
 		if s.of("ok") != 1 {
 			r.Errorf("it ran %d times", s.of("ok"))
@@ -337,9 +338,9 @@ func TestInterrupted(t *testing.T) {
 	bubble(t, s.Handle, func(r *rig) {
 		r.cfg.Defaults.Interrupted = dedupe.Park
 		died := r.later(job("slow"))
-		takes(time.Second)
-		r.store.set(func(string) error { return errBoom }) // for this instance, for ever
-		r.h, r.cfg.Store = nil, r.store.Store              // another one
+		rigs.Takes(time.Second)
+		r.store.Fails(errBoom)                // for this instance, for ever
+		r.h, r.cfg.Store = nil, r.store.Store // another one
 		begin := time.Now()
 		r.want(r.push(job("slow")), 204)
 		r.took(begin, 20*time.Second, 40*time.Second) // the rest of the lease
@@ -375,10 +376,10 @@ func TestQuiet(t *testing.T) {
 		for _, body := range []string{"ok", "bad", "retry", "cut"} {
 			r.push(job(body))
 		}
-		before := r.store.count("claim") + r.store.count("renew") + r.store.count("settle")
-		takes(24 * time.Hour)
+		before := r.store.Claims.Load() + r.store.Renews.Load() + r.store.Settles.Load()
+		rigs.Takes(24 * time.Hour)
 		synctest.Wait()
-		if n := r.store.count("claim") + r.store.count("renew") + r.store.count("settle") - before; n != 0 {
+		if n := r.store.Claims.Load() + r.store.Renews.Load() + r.store.Settles.Load() - before; n != 0 {
 			r.Errorf("%d calls of the store after the answers", n)
 		}
 	})

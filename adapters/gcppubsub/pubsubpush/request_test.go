@@ -194,10 +194,10 @@ func TestRefused(t *testing.T) {
 				if w.Code != c.status || w.Body.String() != c.reason+"\n" {
 					r.Errorf("%d %q, want %d %q", w.Code, w.Body, c.status, c.reason)
 				}
-				if text := r.log.text(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "level=WARN") || !strings.Contains(text, fmt.Sprint("status=", c.status)) {
+				if text := r.log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "level=WARN") || !strings.Contains(text, fmt.Sprint("status=", c.status)) {
 					r.Errorf("the log is %q, want one record", text)
 				}
-				if n := r.store.count("claim"); n != 0 {
+				if n := r.store.Claims.Load(); n != 0 {
 					r.Errorf("%d claims", n)
 				}
 			})
@@ -350,12 +350,12 @@ func TestRefusalsAreShort(t *testing.T) {
 			"data":                      post([]byte(`{"message":{"messageId":"1","data":"` + long + `"}}`)),
 			"lists":                     post([]byte(strings.Repeat("[", 100_000))),
 		} {
-			before := len(r.log.text())
+			before := len(r.log.String())
 			w := r.serve(req)
-			if text := r.log.text()[before:]; w.Code < 400 || w.Code > 499 || w.Body.Len() > 1000 || len(text) > 2000 {
+			if text := r.log.String()[before:]; w.Code < 400 || w.Code > 499 || w.Body.Len() > 1000 || len(text) > 2000 {
 				r.Errorf("%s: %d, an answer of %d bytes and %d in the log", name, w.Code, w.Body.Len(), len(text))
 			}
-			if text := r.log.text()[before:]; strings.Contains(name, "number") && strings.Contains(text, "9999") {
+			if text := r.log.String()[before:]; strings.Contains(name, "number") && strings.Contains(text, "9999") {
 				r.Errorf("%s: the log has what the body has: %.300s", name, text)
 			}
 		}
@@ -368,11 +368,11 @@ func TestRefusalsAreLogged(t *testing.T) {
 	defer slog.SetDefault(before)
 	r := newRig(t, new(runs).Handle)
 	r.o.Logger = nil
-	slog.SetDefault(slog.New(slog.NewTextHandler(r.log, nil)))
+	slog.SetDefault(r.log.Logger())
 	if w := r.serve(post([]byte("{"))); w.Code < 400 {
 		t.Fatalf("answered %d", w.Code)
 	}
-	if text := r.log.text(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, "a request is refused") {
+	if text := r.log.String(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, "a request is refused") {
 		t.Errorf("logged %q", text)
 	}
 }

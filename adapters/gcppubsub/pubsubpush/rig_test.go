@@ -21,13 +21,12 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/pubsubwire"
-	"github.com/onceq/onceq/internal/retry"
+	rigs "github.com/onceq/onceq/internal/rig"
 )
 
 // This file owns the rig: a push endpoint in virtual time, whose requests are made here. Each test
-// has one of its own. The locks belong to what handlers and tests share: calls, logged.
+// has one of its own.
 
 const subscription = "projects/p/subscriptions/orders"
 
@@ -37,80 +36,12 @@ var errBoom = errors.New("boom")
 type rig struct {
 	*testing.T
 	dlq   *membroker.Broker
-	store *calls
-	log   *logged
+	store *rigs.Store
+	log   *rigs.Log
 	cfg   onceq.ProcessorConfig
 	batch onceq.BatchConfig
 	o     pubsubpush.Options
 	h     *pubsubpush.Handler
-}
-
-// calls is a store whose calls are counted, and can be made to fail.
-type calls struct {
-	dedupe.Store
-	mu    sync.Mutex
-	n     map[string]int
-	fails func(call string) error
-}
-
-func (s *calls) call(name string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.n[name]++
-	if s.fails == nil {
-		return nil
-	}
-	return s.fails(name)
-}
-
-func (s *calls) count(name string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.n[name]
-}
-
-func (s *calls) set(fails func(call string) error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.fails = fails
-}
-
-func (s *calls) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
-	if err := s.call("claim"); err != nil {
-		return nil, err
-	}
-	return s.Store.Claim(ctx, rs)
-}
-
-func (s *calls) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
-	if err := s.call("renew"); err != nil {
-		return nil, err
-	}
-	return s.Store.Renew(ctx, rs)
-}
-
-func (s *calls) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
-	if err := s.call("settle"); err != nil {
-		return nil, err
-	}
-	return s.Store.Settle(ctx, ss)
-}
-
-type logged struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *logged) text() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 // bubble runs f in virtual time on a rig whose handler is h.
@@ -121,22 +52,18 @@ func bubble(t *testing.T, h onceq.HandlerFunc, f func(r *rig)) {
 
 func newRig(t testing.TB, h onceq.HandlerFunc) *rig {
 	t.Helper()
-	st, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	dlq, err := membroker.New(&membroker.Options{Preset: membroker.PubSub})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{store: &calls{Store: st, n: map[string]int{}}, dlq: dlq, log: &logged{}}
+	r := &rig{store: rigs.NewStore(t), dlq: dlq, log: new(rigs.Log)}
 	r.T, _ = t.(*testing.T)
 	r.batch.DeadLetter = dlq
 	r.cfg = onceq.ProcessorConfig{
 		Handler: h, Store: r.store, Scope: "orders", Logger: slog.New(slog.DiscardHandler),
 		Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return 7 * time.Second }},
 	}
-	r.o = pubsubpush.Options{Auth: pubsubpush.None{}, AckDeadline: time.Minute, Logger: slog.New(slog.NewTextHandler(r.log, nil))}
+	r.o = pubsubpush.Options{Auth: pubsubpush.None{}, AckDeadline: time.Minute, Logger: r.log.Logger()}
 	return r
 }
 
@@ -250,7 +177,7 @@ func (r *rig) settle(key string, token dedupe.Token, to dedupe.Status) {
 
 func (r *rig) record(key string) dedupe.Record {
 	r.Helper()
-	rs, err := r.store.Get(r.Context(), []dedupe.Key{{Scope: "orders", Key: key}})
+	rs, err := r.store.Store.Get(r.Context(), []dedupe.Key{{Scope: "orders", Key: key}})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -277,16 +204,6 @@ func (r *rig) letters() (classes []string) {
 	return classes
 }
 
-func takes(d time.Duration) { retry.Rest(context.Background(), d) }
-
-// rest takes a time, or ends with ctx.
-func rest(ctx context.Context, d time.Duration) error {
-	if !retry.Rest(ctx, d) {
-		return context.Cause(ctx)
-	}
-	return nil
-}
-
 // runs counts how often each body has run.
 type runs struct{ byBody sync.Map }
 
@@ -308,14 +225,14 @@ func (s *runs) Handle(ctx context.Context, j *onceq.Job) error {
 	case "panic":
 		panic("boom")
 	case "slow":
-		return rest(ctx, 5*time.Second)
+		return rigs.Busy(ctx, 5*time.Second)
 	case "long":
-		return rest(ctx, 40*time.Second)
+		return rigs.Busy(ctx, 40*time.Second)
 	case "cut":
 		<-ctx.Done()
 		return context.Cause(ctx)
 	case "deaf":
-		takes(time.Hour)
+		rigs.Takes(time.Hour)
 	}
 	return nil
 }

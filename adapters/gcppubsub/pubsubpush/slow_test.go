@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	rigs "github.com/onceq/onceq/internal/rig"
 )
 
 // pipes is a listener in virtual time.
@@ -39,11 +41,11 @@ func (r *rig) trickle() (answer <-chan string) {
 	go func() {
 		_, err := client.Write([]byte("POST /push HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{"))
 		for err == nil {
-			takes(time.Second)
+			rigs.Takes(time.Second)
 			_, err = client.Write([]byte(" "))
 		}
 	}()
-	r.Cleanup(func() { takes(time.Minute) }) // the client's last write
+	r.Cleanup(func() { rigs.Takes(time.Minute) }) // the client's last write
 	text := make(chan string, 1)
 	go func() {
 		buf := make([]byte, 1000)
@@ -70,7 +72,7 @@ func TestSlowBody(t *testing.T) {
 func TestDrainOfASlowBody(t *testing.T) {
 	bubble(t, new(runs).Handle, func(r *rig) {
 		answer := r.trickle()
-		takes(3500 * time.Millisecond)
+		rigs.Takes(3500 * time.Millisecond)
 		begin := time.Now()
 		ctx, cancel := context.WithTimeout(r.Context(), 9*time.Second)
 		defer cancel()

@@ -32,7 +32,7 @@ func TestRetryAfterWithoutUnit(t *testing.T) {
 				t.Errorf("RetryAfter(%d): %d lines ask for the unit, want %d", after, n, lines)
 			}
 			if n := r.Logged.Count("level=WARN", "onceq: RetryAfter: "+after.String()+" is below 1ms", "job="); n != lines {
-				t.Errorf("RetryAfter(%d): %d lines name it, want %d:\n%s", after, n, lines, &r.Logged.Buf)
+				t.Errorf("RetryAfter(%d): %d lines name it, want %d:\n%s", after, n, lines, r.Logged.String())
 			}
 			if n := r.Logged.Count("outcome=done"); n != 2 {
 				t.Errorf("RetryAfter(%d): %d jobs are done, want 2", after, n)

@@ -554,7 +554,7 @@ func TestLogLinesAreShort(t *testing.T) {
 		if r.Logged.Count("stays in the queue") == 0 {
 			t.Error("no line tells of the job that stays")
 		}
-		for l := range strings.Lines(r.Logged.Buf.String()) {
+		for l := range strings.Lines(r.Logged.String()) {
 			if len(l) > 2000 {
 				t.Errorf("a log line of %d bytes: %.80q…", len(l), l)
 			}
@@ -566,7 +566,7 @@ func TestLogLinesAreShort(t *testing.T) {
 		}})
 		r.RunFor(time.Hour)
 		r.WantStatus("a", dedupe.Done)
-		for l := range strings.Lines(r.Logged.Buf.String()) {
+		for l := range strings.Lines(r.Logged.String()) {
 			if len(l) > 2000 {
 				t.Errorf("a log line of %d bytes: %.80q…", len(l), l)
 			}

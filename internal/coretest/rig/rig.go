@@ -1,7 +1,6 @@
 package rig
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
@@ -18,7 +17,6 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/faulty"
-	"github.com/onceq/onceq/internal/retry"
 )
 
 // A Rig is one worker between a memory queue, its dead-letter queue and a memory store. Bubble runs
@@ -170,17 +168,6 @@ func (r *Rig) RunFor(d time.Duration) {
 
 // Since is how much time has gone by on the rig.
 func (r *Rig) Since() time.Duration { return time.Since(r.Began) }
-
-// Pass lets virtual time go by, and what happens in it. Only the test's own goroutine calls it.
-func Pass(d time.Duration) {
-	retry.Rest(context.Background(), d)
-	synctest.Wait()
-}
-
-// Takes is a handler's work.
-func Takes(d time.Duration) {
-	retry.Rest(context.Background(), d)
-}
 
 // Send puts a message per text, "group/key" or "key"; the body is the key.
 func (r *Rig) Send(texts ...string) {
@@ -352,30 +339,6 @@ func (s *Seen) Outcomes(k string) (os []string) {
 	return os
 }
 
-// Logged keeps the lines of a log.
-type Logged struct {
-	mu  sync.Mutex
-	Buf bytes.Buffer
-}
-
-func (l *Logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.Buf.Write(p)
-}
-
-// Count is how many lines hold all the texts.
-func (l *Logged) Count(texts ...string) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.Buf.String()) {
-		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
-			n++
-		}
-	}
-	return n
-}
-
 func Numbered(prefix string, n int) []string {
 	ks := make([]string, n)
 	for i := range ks {
@@ -386,18 +349,6 @@ func Numbered(prefix string, n int) []string {
 
 // ForEver is what a user writes who wants no end.
 const ForEver = time.Duration(math.MaxInt64)
-
-// Has tells whether a line holds both texts.
-func (l *Logged) Has(one, two string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for line := range strings.Lines(l.Buf.String()) {
-		if strings.Contains(line, one) && strings.Contains(line, two) {
-			return true
-		}
-	}
-	return false
-}
 
 func NoStore(r *Rig) {
 	r.Cfg.Store = onceq.NoStore

@@ -1,4 +1,4 @@
-package onceq
+package steering
 
 import (
 	"cmp"
@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	mrand "math/rand/v2"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,11 +21,11 @@ import (
 	"github.com/onceq/onceq/internal/retry"
 )
 
-// This file owns how a Worker obeys operators and shows itself to them, for one Run. Run calls boot
-// before the first receive, then begins, and stop after the drain. Three goroutines do the rest, so
-// that none waits for another's call: one reads the rules, one obeys them (also their ends, while
-// the store is away), one keeps the seat. s.mu guards what Health asks for; no store, flow or
-// Observer is called under it.
+// This file owns how a Worker obeys operators and shows itself to them, for one Run. Run calls
+// ReadFirst before the first receive, then Start, and Stop after the drain. Three goroutines do the
+// rest, so that none waits for another's call: one reads the rules, one obeys them (also their
+// ends, while the store is away), one keeps the seat. s.mu guards what Health asks for; no store,
+// flow or Observer is called under it.
 //
 // The seat shares nothing with the heartbeats of jobs: neither its calls nor its lease.
 
@@ -38,20 +39,10 @@ const (
 	leaveWait = 2 * time.Second
 )
 
-// steered is what a steward does to its Worker.
-type steered interface {
-	pause(why engine.Pauses)
-	resume(why engine.Pauses)
-	isPaused() engine.Pauses
-	glancer
-}
-
-// steward is a Worker's for one Run.
-type steward struct {
-	w     steered
-	p     *intake
-	f     *flow
-	book  *rulebook
+// Steward is a Worker's for one Run. A nil one does nothing.
+type Steward struct {
+	c     Config
+	book  *Rulebook
 	every time.Duration
 	seat  *controlstore.Seat
 	out   engine.Outage // of the seat
@@ -73,38 +64,38 @@ type steward struct {
 	waits   string          // why it has not started yet
 }
 
-// newSteward makes the steward of a Run; nil where there is to be none.
-func newSteward(w steered, p *intake, f *flow) *steward {
-	o := &p.c.Control
-	if !o.isOn() {
+// New makes the steward of a Run; nil where no rules are read.
+func New(c Config) *Steward {
+	if !c.Book.IsOn() {
 		return nil
 	}
-	s := &steward{
-		w: w, p: p, f: f, book: p.book, every: o.Every, news: make(chan struct{}, 1), show: make(chan struct{}, 1), left: make(chan struct{}),
+	every := c.Book.c.Every
+	s := &Steward{
+		c: c, book: c.Book, every: every, news: make(chan struct{}, 1), show: make(chan struct{}, 1), left: make(chan struct{}),
 	}
 	// A name that is too long for a seat is shortened: nobody may be unable to start for it.
-	seat, err := controlstore.NewSeat(p.book.store, controlstore.SeatOptions{
-		Queue: seatText(p.queueName), Owner: seatText(p.c.Owner), TTL: max(controlstore.DefaultTTL, 3*o.Every),
+	seat, err := controlstore.NewSeat(c.Book.store, controlstore.SeatOptions{
+		Queue: seatText(c.Queue), Owner: seatText(c.Owner), TTL: max(controlstore.DefaultTTL, 3*every),
 	})
 	if err != nil {
-		p.log.LogAttrs(f.Terms.Base, slog.LevelWarn, "onceq: the worker cannot be shown to operators", slog.Any("error", err))
+		c.Logger.LogAttrs(c.Base, slog.LevelWarn, "onceq: the worker cannot be shown to operators", slog.Any("error", err))
 	}
 	s.seat = seat
-	s.card.durations(p.took, time.Now()) // what an earlier Run has counted is not this one's
+	s.card.durations(c.Took, time.Now()) // what an earlier Run has counted is not this one's
 	return s
 }
 
-// boot reads the rules before the first receive, until they are read or ctx ends. So a worker that
-// starts during a pause runs nothing. A store that hangs and ignores its context does not keep Run
-// from ending.
-func (s *steward) boot(ctx context.Context) {
+// ReadFirst reads the rules before the first receive, until they are read or ctx ends. So a worker
+// that starts during a pause runs nothing. A store that hangs and ignores its context does not keep
+// Run from ending.
+func (s *Steward) ReadFirst(ctx context.Context) {
 	if s == nil {
 		return
 	}
 	read := make(chan struct{})
 	go func() {
 		defer close(read)
-		s.learns(ctx)
+		s.readFirstRules(ctx)
 	}()
 	select {
 	case <-read:
@@ -115,16 +106,17 @@ func (s *steward) boot(ctx context.Context) {
 	}
 }
 
-// learns reads the rules until they are read or ctx ends. Where the store answers other calls and
-// refuses this one, the worker goes on without rules after a while, unless they are required. A
-// store that is slow refuses nothing: a pause may be in force, so the worker waits for the answer.
-func (s *steward) learns(ctx context.Context) {
-	s.waitsFor("the store has not answered yet")
+// readFirstRules reads the rules until they are read or ctx ends. Where the store answers other
+// calls and refuses this one, the worker goes on without rules after a while, unless they are
+// required. A store that is slow refuses nothing: a pause may be in force, so the worker waits for
+// the answer.
+func (s *Steward) readFirstRules(ctx context.Context) {
+	s.setWaiting("the store has not answered yet")
 	var refused time.Time
 	for n := 1; ctx.Err() == nil; n++ {
 		err := s.book.fetch(ctx)
 		if err == nil {
-			s.waitsFor("")
+			s.setWaiting("")
 			s.book.reports(ctx, nil)
 			return
 		}
@@ -134,11 +126,11 @@ func (s *steward) learns(ctx context.Context) {
 		case refused.IsZero():
 			refused = time.Now()
 		}
-		if !refused.IsZero() && time.Since(refused) >= refusedRules && !s.book.o.Required && ctx.Err() == nil {
-			s.goesWithout(ctx, err)
+		if !refused.IsZero() && time.Since(refused) >= refusedRules && !s.book.c.Required && ctx.Err() == nil {
+			s.startWithoutRules(ctx, err)
 			return
 		}
-		s.waitsFor(err.Error())
+		s.setWaiting(err.Error())
 		if n >= 3 {
 			s.book.reports(ctx, err)
 		}
@@ -180,7 +172,7 @@ func isSlow(err error) bool {
 
 // answersOthers reports whether the store answers another call than a read. That one changes
 // nothing, because nobody has such a claim.
-func (s *steward) answersOthers(ctx context.Context) bool {
+func (s *Steward) answersOthers(ctx context.Context) bool {
 	n := dedupe.Renewal{Key: dedupe.Key{Scope: controlstore.ScopeWorker, Key: "nobody/0"}, TTL: time.Second}
 	_, _ = rand.Read(n.Token[:])
 	defer s.book.watches(ctx)()
@@ -188,39 +180,39 @@ func (s *steward) answersOthers(ctx context.Context) bool {
 	return err == nil && len(as) == 1 && errors.Is(as[0].Err, dedupe.ErrLeaseLost)
 }
 
-func (s *steward) goesWithout(ctx context.Context, err error) {
+func (s *Steward) startWithoutRules(ctx context.Context, err error) {
 	s.mu.Lock()
 	s.refused, s.waits = err.Error(), ""
 	s.mu.Unlock()
-	s.p.log.LogAttrs(ctx, slog.LevelError, "onceq: the store refuses to tell operators' rules and answers other calls; the worker starts without them, and no pause reaches it",
+	s.c.Logger.LogAttrs(ctx, slog.LevelError, "onceq: the store refuses to tell operators' rules and answers other calls; the worker starts without them, and no pause reaches it",
 		slog.Any("error", err))
-	s.p.tellEvent(s.f.Terms.Base, WorkerEvent{Kind: EventRuleRefused, Err: err})
+	s.c.Tell(s.c.Base, RulesRefused, err)
 }
 
-func (s *steward) waitsFor(why string) {
+func (s *Steward) setWaiting(why string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.waits = why
 }
 
-// begins begins to read, to obey and to sit. What reads and obeys ends with receiving; the seat is
-// kept until stop, because a drain may be long.
-func (s *steward) begins(receiving context.Context) {
+// Start begins to read, to obey and to keep the seat. What reads and obeys ends with receiving; the
+// seat is kept until Stop, because a drain may be long.
+func (s *Steward) Start(receiving context.Context) {
 	if s == nil {
 		return
 	}
-	s.ended.Go(func() { s.reads(receiving) })
-	s.ended.Go(func() { s.obeys(receiving) })
-	sits, stop := context.WithCancel(s.f.Terms.Base)
+	s.ended.Go(func() { s.readLoop(receiving) })
+	s.ended.Go(func() { s.obeyLoop(receiving) })
+	sits, stop := context.WithCancel(s.c.Base)
 	s.halted = stop
 	go func() {
 		defer close(s.left)
-		s.sits(sits)
+		s.keepSeat(sits)
 	}()
 }
 
-// stop gives the seat back. It waits for that for a moment, and never beyond late.
-func (s *steward) stop(late time.Time) {
+// Stop gives the seat back. It waits for that for a moment, and never beyond late.
+func (s *Steward) Stop(late time.Time) {
 	if s == nil || s.halted == nil {
 		return
 	}
@@ -243,8 +235,8 @@ func (s *steward) stop(late time.Time) {
 	}
 }
 
-// reads reads the rules each Every, a tenth of it earlier at the most.
-func (s *steward) reads(ctx context.Context) {
+// readLoop reads the rules each Every, a tenth of it earlier at the most.
+func (s *Steward) readLoop(ctx context.Context) {
 	began := time.Now()
 	for retry.Rest(ctx, time.Until(began.Add(s.period()))) {
 		began = time.Now()
@@ -256,7 +248,7 @@ func (s *steward) reads(ctx context.Context) {
 	}
 }
 
-func (s *steward) period() time.Duration { return s.every - mrand.N(s.every/10+1) }
+func (s *Steward) period() time.Duration { return s.every - mrand.N(s.every/10+1) }
 
 func poke(c chan<- struct{}) {
 	select {
@@ -265,8 +257,8 @@ func poke(c chan<- struct{}) {
 	}
 }
 
-// obeys does what the rules say, when they are read and when one of them ends.
-func (s *steward) obeys(ctx context.Context) {
+// obeyLoop does what the rules say, when they are read and when one of them ends.
+func (s *Steward) obeyLoop(ctx context.Context) {
 	for {
 		next := s.obey(ctx, false)
 		t := time.NewTimer(next)
@@ -284,10 +276,10 @@ func (s *steward) obeys(ctx context.Context) {
 // obey does what the rules say now, and answers after what time to look again. A worker that may go
 // on waits for a random time first, so that a fleet does not begin as one; at the start of a Run
 // there is nothing to wait for.
-func (s *steward) obey(ctx context.Context, atStart bool) (next time.Duration) {
+func (s *Steward) obey(ctx context.Context, atStart bool) (next time.Duration) {
 	now := time.Now()
-	rs, known, _ := s.book.inForce()
-	v, ok := rs.For(s.p.queueName, "", "", now)
+	rs, known, _ := s.book.InForce()
+	v, ok := rs.For(s.c.Queue, "", "", now)
 	s.mu.Lock()
 	s.holds = v
 	if known {
@@ -298,19 +290,19 @@ func (s *steward) obey(ctx context.Context, atStart bool) (next time.Duration) {
 	if ok && v.Do == control.Limit {
 		limit = v.Slots
 	}
-	s.f.Limit(limit)
+	s.c.Limit(limit)
 	if ok && v.Do == control.Pause {
-		s.w.pause(engine.ByRules)
-	} else if s.w.isPaused()&engine.ByRules != 0 {
-		if !atStart && !s.hesitates(ctx, &v) {
+		s.c.Pause(engine.ByRules)
+	} else if s.c.Paused()&engine.ByRules != 0 {
+		if !atStart && !s.jitterHolds(ctx, &v) {
 			return 0 // the rules have changed meanwhile
 		}
-		s.w.resume(engine.ByRules)
+		s.c.Resume(engine.ByRules)
 	}
 	if obeyed := s.seen.Swap(rs.Version); obeyed != rs.Version {
 		poke(s.show)
 		if rs.Version < obeyed {
-			s.p.past.wentBack(s.p.fences.Forget(), fmt.Errorf("onceq: the store has version %d of operators' rules, and had %d before", rs.Version, obeyed))
+			s.c.Past.versionBack(fmt.Errorf("onceq: the store has version %d of operators' rules, and had %d before", rs.Version, obeyed))
 		}
 	}
 	// A timer stands still with its host, and knows nothing of a clock that was set. So nobody
@@ -321,8 +313,8 @@ func (s *steward) obey(ctx context.Context, atStart bool) (next time.Duration) {
 	return s.every
 }
 
-// hesitates waits for a random time, and reports whether the rules still say v then.
-func (s *steward) hesitates(ctx context.Context, v *control.Verdict) bool {
+// jitterHolds waits for a random time, and reports whether the rules still say v then.
+func (s *Steward) jitterHolds(ctx context.Context, v *control.Verdict) bool {
 	t := time.NewTimer(mrand.N(min(s.every, stampede) + 1))
 	defer t.Stop()
 	for {
@@ -332,27 +324,27 @@ func (s *steward) hesitates(ctx context.Context, v *control.Verdict) bool {
 		case <-t.C:
 			return true
 		case <-s.news:
-			rs, _, _ := s.book.inForce()
-			if now, _ := rs.For(s.p.queueName, "", "", time.Now()); now.Do != v.Do || now.Slots != v.Slots {
+			rs, _, _ := s.book.InForce()
+			if now, _ := rs.For(s.c.Queue, "", "", time.Now()); now.Do != v.Do || now.Slots != v.Slots {
 				return false
 			}
 		}
 	}
 }
 
-// sits keeps the seat until ctx ends, and then gives it back.
-func (s *steward) sits(ctx context.Context) {
+// keepSeat keeps the seat until ctx ends, and then gives it back.
+func (s *Steward) keepSeat(ctx context.Context) {
 	if s.seat == nil {
 		return
 	}
 	for began := time.Now(); ; began = time.Now() {
 		s.beat(ctx)
-		s.looksAround(ctx)
+		s.compareOthers(ctx)
 		t := time.NewTimer(time.Until(began.Add(s.period())))
 		select {
 		case <-ctx.Done():
 			t.Stop()
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.p.c.CallTimeout)
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.book.c.CallTimeout)
 			_ = s.seat.Leave(last) // else its lease runs out
 			cancel()
 			return
@@ -364,30 +356,30 @@ func (s *steward) sits(ctx context.Context) {
 }
 
 // beat writes the card. Nobody waits for it, and no job depends on it.
-func (s *steward) beat(ctx context.Context) {
-	err := s.seat.Beat(ctx, s.describe(s.w.glance()))
+func (s *Steward) beat(ctx context.Context) {
+	err := s.seat.Beat(ctx, s.describe(s.c.Glance()))
 	if errors.Is(err, controlstore.ErrSeatLost) {
-		s.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the worker's seat was taken; it takes another", slog.Any("error", err))
-		s.p.tellEvent(s.f.Terms.Base, WorkerEvent{Kind: EventSeatLost, Err: err})
-		err = s.seat.Beat(ctx, s.describe(s.w.glance()))
+		s.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: the worker's seat was taken; it takes another", slog.Any("error", err))
+		s.c.Tell(s.c.Base, SeatLost, err)
+		err = s.seat.Beat(ctx, s.describe(s.c.Glance()))
 	}
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
 		s.fails++ // a busy store may refuse one
 		if lasts, tell := s.out.Fails(engine.Whole, s.fails > 1); tell {
-			s.p.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the worker's card cannot be written, so operators do not see it", engine.ForSo(lasts), slog.Any("error", err))
+			s.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: the worker's card cannot be written, so operators do not see it", engine.ForSo(lasts), slog.Any("error", err))
 		}
 	default:
 		s.fails = 0
 		if lasted, tell := s.out.Succeeds(engine.Whole); tell {
-			s.p.log.LogAttrs(ctx, slog.LevelInfo, "onceq: the worker's card is written again", engine.ForSo(lasted))
+			s.c.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: the worker's card is written again", engine.ForSo(lasted))
 		}
 	}
 }
 
-// words are what Health says of rules and seat.
-func (s *steward) words() (rules uint64, seat string, reasons []string) {
+// Words are what Health says of rules and seat.
+func (s *Steward) Words() (rules uint64, seat string, reasons []string) {
 	if s == nil {
 		return 0, "", nil
 	}
@@ -411,9 +403,47 @@ func (s *steward) words() (rules uint64, seat string, reasons []string) {
 	return s.seen.Load(), seat, reasons
 }
 
+// describe is the worker's card.
+func (s *Steward) describe(g Glance) *control.WorkerStatus {
+	now := time.Now()
+	if s.card.began.IsZero() {
+		s.card.began = now
+	}
+	js, more := s.c.Jobs()
+	s.card.head(js)
+	c := &control.WorkerStatus{
+		Host: hostName(), PID: os.Getpid(), Version: version(), Scope: s.c.Scope, Types: s.c.Types,
+		Started: s.card.began, At: now, Slots: g.Slots, Busy: g.Busy, Held: g.Held, State: g.State,
+		Rules: s.seen.Load(), HeadWait: s.card.wait, Outcomes: g.Outcomes,
+		Outage: g.Outage, OutageSince: g.Since,
+	}
+	c.FullSince = fullSince(&g, js)
+	c.Retention, c.Interrupted = s.c.Retention, s.c.Interrupted
+	total := uint64(0)
+	for _, n := range g.Outcomes {
+		total += n
+	}
+	c.Rate = s.card.rate(now, total)
+	c.Durations = s.card.durations(s.c.Took, now)
+	ran, byType := s.card.minute(s.c.Took, now)
+	c.Minute, c.MinuteTypes = &ran, byType
+	s.mu.Lock()
+	c.NoRules = cmp.Or(s.refused, s.book.failing())
+	if s.holds.Do == control.Pause {
+		c.PausedBy = []string{s.holds.Rule}
+	}
+	s.mu.Unlock()
+	shown := min(len(js), s.c.ShownJobs)
+	c.More = more + len(js) - shown
+	for i := range shown {
+		c.Jobs = append(c.Jobs, cardJob(&js[i], s.c.NoKeys))
+	}
+	return c
+}
+
 // This part owns how a Worker looks at the others of its queue. Workers that differ in their Scope
 // do each job once for each scope, and no message or record shows it. Run asks strictly before the
-// first receive; later the goroutine that keeps the seat calls looksAround. Nothing is locked.
+// first receive; later the goroutine that keeps the seat calls compareOthers. Nothing is locked.
 
 const (
 	// soonAgain is when a worker looks for the second time: workers that start together have no
@@ -444,15 +474,15 @@ func unlike(own, other *control.WorkerStatus) string {
 }
 
 // unlikes are the live workers of the queue that differ, and in what.
-func (s *steward) unlikes(ctx context.Context) (map[string]string, error) {
-	call := engine.CallContext(ctx, s.p.c.CallTimeout)
+func (s *Steward) unlikes(ctx context.Context) (map[string]string, error) {
+	call := engine.CallContext(ctx, s.book.c.CallTimeout)
 	defer call.Close()
-	seats, err := controlstore.Seats(call, s.p.book.store, seatText(s.p.queueName))
+	seats, err := controlstore.Seats(call, s.book.store, seatText(s.c.Queue))
 	if err != nil {
 		return nil, err
 	}
-	own := &control.WorkerStatus{Scope: s.p.c.Scope, Retention: s.p.c.Retention, Interrupted: s.p.c.Defaults.Interrupted.String()}
-	owner, now := seatText(s.p.c.Owner), time.Now()
+	own := &control.WorkerStatus{Scope: s.c.Scope, Retention: s.c.Retention, Interrupted: s.c.Interrupted}
+	owner, now := seatText(s.c.Owner), time.Now()
 	found := make(map[string]string)
 	for i := range seats {
 		t := &seats[i]
@@ -466,25 +496,25 @@ func (s *steward) unlikes(ctx context.Context) (map[string]string, error) {
 	return found, nil
 }
 
-// strictly is the error of a Run that is not to start, because another worker differs. It reads the
-// seats until they are read or ctx ends.
-func (s *steward) strictly(ctx context.Context) error {
-	if s == nil || !s.p.c.Control.Strict {
+// CheckStrict is the error of a Run that is not to start, because another worker differs. It reads
+// the seats until they are read or ctx ends.
+func (s *Steward) CheckStrict(ctx context.Context) error {
+	if s == nil || !s.c.Strict {
 		return nil
 	}
 	for n := 1; ctx.Err() == nil; n++ {
 		found, err := s.unlikes(ctx)
 		if err == nil {
-			s.waitsFor("")
+			s.setWaiting("")
 			for owner, text := range found {
 				return fmt.Errorf("%w: %s has %s (ProcessorConfig.Control.Strict)", ErrUnlike, owner, text)
 			}
 			return nil
 		}
-		s.waitsFor("the seats of the other workers: " + err.Error())
+		s.setWaiting("the seats of the other workers: " + err.Error())
 		retry.Rest(ctx, retry.Pause(n))
 	}
-	s.waitsFor("")
+	s.setWaiting("")
 	return nil
 }
 
@@ -494,9 +524,9 @@ type lookout struct {
 	told map[string]string
 }
 
-// looksAround compares this worker with the others, where it is time for that, and tells of each
+// compareOthers compares this worker with the others, where it is time for that, and tells of each
 // difference once.
-func (s *steward) looksAround(ctx context.Context) {
+func (s *Steward) compareOthers(ctx context.Context) {
 	l, now := &s.around, time.Now()
 	if now.Before(l.next) || ctx.Err() != nil {
 		return
@@ -511,7 +541,7 @@ func (s *steward) looksAround(ctx context.Context) {
 	}
 	for owner, text := range found {
 		if l.told[owner] != text {
-			s.p.log.LogAttrs(ctx, slog.LevelError, "onceq: another live worker of the queue has "+text, slog.String("worker", owner), slog.String("queue", s.p.queueName))
+			s.c.Logger.LogAttrs(ctx, slog.LevelError, "onceq: another live worker of the queue has "+text, slog.String("worker", owner), slog.String("queue", s.c.Queue))
 		}
 	}
 	l.told = found

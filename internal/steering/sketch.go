@@ -1,4 +1,4 @@
-package onceq
+package steering
 
 import (
 	"math/bits"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/engine"
 )
 
 // This file owns how long handlers took, for the card. Whoever ends a run notes its time, in
@@ -64,20 +65,21 @@ func middle(i int) time.Duration {
 	return least + time.Duration(i%2)*least/2 + least/4
 }
 
-// sketches are those of an intake, by the types of its Mux; "" is for all others. Nobody changes
-// the map.
-type sketches map[string]*sketch
+// Sketches are the times of an intake's handlers, by the types of its Mux; "" is for all others.
+// Nobody changes the map. nil counts nothing.
+type Sketches map[string]*sketch
 
-func newSketches(types []string) sketches {
-	all := sketches{"": new(sketch)}
+// NewSketches makes the sketches of these types.
+func NewSketches(types []string) Sketches {
+	all := Sketches{"": new(sketch)}
 	for _, t := range types {
 		all[t] = new(sketch)
 	}
 	return all
 }
 
-// count counts one handler's time, and how it ended. nil counts nothing.
-func (all sketches) count(typ string, d time.Duration, outcome Outcome) {
+// Count counts one handler's time, and how it ended.
+func (all Sketches) Count(typ string, d time.Duration, outcome engine.Outcome) {
 	if all == nil {
 		return
 	}
@@ -87,7 +89,7 @@ func (all sketches) count(typ string, d time.Duration, outcome Outcome) {
 	}
 	s.tookFor(d)
 	switch outcome {
-	case OutcomeRetried, OutcomeFailed, OutcomeParked:
+	case engine.Retried, engine.Failed, engine.Parked:
 		s.errors.Add(1)
 	}
 }

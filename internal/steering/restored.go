@@ -1,4 +1,4 @@
-package onceq
+package steering
 
 import (
 	"context"
@@ -36,29 +36,49 @@ const (
 // wentBackReason begins the reason of the pause that a worker makes.
 const wentBackReason = "the store went back in time"
 
-// watchman is an intake's.
-type watchman struct {
-	fences *engine.Fences
-	store  dedupe.Store
-	// rules is where a pause of queue is written; nil = there are no rules, or no queue.
-	rules   dedupe.Store
-	queue   string
-	timeout time.Duration // of a call
-	log     *slog.Logger
-	tell    func(context.Context, WorkerEvent)
-	last    atomic.Int64 // when it last was so; 0 = never
+// Event is what steering tells of beside the log.
+type Event int
+
+const (
+	// RulesRefused: the store refuses to tell the rules, and the worker starts without them.
+	RulesRefused Event = iota
+	// SeatLost: somebody took the worker's seat.
+	SeatLost
+	// StoreWentBack: the store went back in time.
+	StoreWentBack
+)
+
+// Tell is told of an Event, from any goroutine. No lock is held.
+type Tell func(ctx context.Context, what Event, why error)
+
+// Watchman is told where an intake's store went back in time. All of its exported fields are set,
+// where they do not say otherwise, and nobody changes them.
+type Watchman struct {
+	Fences *engine.Fences
+	Store  dedupe.Store
+	// Rules is where a pause of Queue is written; nil = there are no rules, or no queue.
+	Rules       dedupe.Store
+	Queue       string
+	CallTimeout time.Duration
+	Logger      *slog.Logger
+	Tell        Tell
+
+	last atomic.Int64 // when it last was so; 0 = never
 }
 
-// fenceBack is told by the engine. known was given to a claim of this process before the one that
+// FenceBack is told by the engine. known was given to a claim of this process before the one that
 // got got was sent.
-func (w *watchman) fenceBack(known, got uint64) {
-	known = max(known, w.fences.Forget()) // what it gives from now on is compared with itself
+func (w *Watchman) FenceBack(known, got uint64) {
+	known = max(known, w.Fences.Forget()) // what it gives from now on is compared with itself
 	w.wentBack(known, fmt.Errorf("onceq: the store gave the fence %d, and had given %d before", got, known))
 }
 
+// versionBack is told by a steward that the rules have an older version than before.
+func (w *Watchman) versionBack(why error) { w.wentBack(w.Fences.Forget(), why) }
+
 // wentBack is told that the store went back in time, with the highest fence that is known. It
 // returns at once.
-func (w *watchman) wentBack(known uint64, why error) {
+func (w *Watchman) wentBack(known uint64, why error) {
 	now := time.Now().UnixNano()
 	last := w.last.Load()
 	if last != 0 && now-last < int64(backAgain) || !w.last.CompareAndSwap(last, now) {
@@ -69,40 +89,40 @@ func (w *watchman) wentBack(known uint64, why error) {
 
 // meetPast says that the store went back, keeps it from giving out fences a second time, and stops
 // the workers of the queue.
-func (w *watchman) meetPast(known uint64, why error) {
+func (w *Watchman) meetPast(known uint64, why error) {
 	ctx := context.Background()
 	back, err := w.raiseFence(ctx, known)
 	if err == nil && !back {
-		w.log.LogAttrs(ctx, slog.LevelWarn, "onceq: the store's fences come in no order, so a restore of it would not be noticed; its sequence needs CACHE 1", slog.Any("error", why))
+		w.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: the store's fences come in no order, so a restore of it would not be noticed; its sequence needs CACHE 1", slog.Any("error", why))
 		return
 	}
 	attrs := []slog.Attr{slog.Any("error", why)}
 	if err != nil {
 		attrs = append(attrs, slog.String("fence", "not raised; run Migrate: "+err.Error()))
 	}
-	w.log.LogAttrs(ctx, slog.LevelError, "onceq: the store went back in time, as by the restore of a backup: what it has forgotten may run again; see docs/restore.md", attrs...)
-	w.tell(ctx, WorkerEvent{Kind: EventStoreWentBack, Reason: ReasonStore, Err: why})
-	if w.rules == nil {
+	w.Logger.LogAttrs(ctx, slog.LevelError, "onceq: the store went back in time, as by the restore of a backup: what it has forgotten may run again; see docs/restore.md", attrs...)
+	w.Tell(ctx, StoreWentBack, why)
+	if w.Rules == nil {
 		return
 	}
 	switch err := w.stopQueue(ctx, why); {
 	case errors.Is(err, errStopped):
 	case err != nil:
-		w.log.LogAttrs(ctx, slog.LevelError, "onceq: the queue cannot be paused, and its workers go on beside a store that went back in time", slog.Any("error", err))
+		w.Logger.LogAttrs(ctx, slog.LevelError, "onceq: the queue cannot be paused, and its workers go on beside a store that went back in time", slog.Any("error", err))
 	default:
-		w.log.LogAttrs(ctx, slog.LevelError, "onceq: the queue is paused until an operator resumes it, because its store went back in time")
+		w.Logger.LogAttrs(ctx, slog.LevelError, "onceq: the queue is paused until an operator resumes it, because its store went back in time")
 	}
 }
 
 // raiseFence has the store raise its fence. back is false where the store knows another reason for
 // what was seen.
-func (w *watchman) raiseFence(ctx context.Context, known uint64) (back bool, err error) {
-	s, ok := broker.As[dedupe.FenceRaiser](w.store)
+func (w *Watchman) raiseFence(ctx context.Context, known uint64) (back bool, err error) {
+	s, ok := broker.As[dedupe.FenceRaiser](w.Store)
 	if !ok {
 		return true, nil
 	}
 	for n := 1; ; n++ {
-		one, cancel := context.WithTimeout(ctx, w.timeout)
+		one, cancel := context.WithTimeout(ctx, w.CallTimeout)
 		back, err = s.RaiseFence(one, known)
 		cancel()
 		if err == nil || n == backTries || !retry.Rest(ctx, retry.Pause(n)) {
@@ -116,14 +136,14 @@ var errStopped = errors.New("onceq: the queue is paused already")
 
 // stopQueue pauses the queue by a rule, as an operator does: all of its workers obey, it is shown
 // with its reason, and an operator ends it.
-func (w *watchman) stopQueue(ctx context.Context, why error) error {
+func (w *Watchman) stopQueue(ctx context.Context, why error) error {
 	ctx, cancel := context.WithTimeout(ctx, backWait)
 	defer cancel()
 	rule := control.Rule{
-		Do: control.Pause, Queue: w.queue, By: "onceq",
+		Do: control.Pause, Queue: w.Queue, By: "onceq",
 		Reason: wentBackReason + " (" + strings.TrimPrefix(why.Error(), "onceq: ") + "): reconcile, see docs/restore.md, then resume",
 	}
-	_, err := controlstore.Change(ctx, w.rules, func(rs *controlstore.Rules) error {
+	_, err := controlstore.Change(ctx, w.Rules, func(rs *controlstore.Rules) error {
 		now := time.Now()
 		if slices.ContainsFunc(rs.Rules, func(r control.Rule) bool {
 			return r.Do == control.Pause && r.Queue == rule.Queue && r.OfQueue() && now.Before(r.Until) && strings.HasPrefix(r.Reason, wentBackReason)

@@ -1,10 +1,8 @@
-package onceq
+package steering
 
 import (
-	"cmp"
 	"os"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,8 +14,8 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
-// This file owns what a Worker's card says. The goroutine that keeps the seat calls describe; cards
-// is its own, so there is no lock.
+// This file owns what a Worker's card says. The goroutine that keeps the seat calls
+// Steward.describe; cards is its own, so there is no lock.
 
 // cards is what one card knows of those before it.
 type cards struct {
@@ -36,7 +34,7 @@ type tally struct {
 }
 
 // minute is how many handlers have ended since about a minute ago: beats are seconds apart.
-func (c *cards) minute(all sketches, now time.Time) (total control.Runs, byType map[string]control.Runs) {
+func (c *cards) minute(all Sketches, now time.Time) (total control.Runs, byType map[string]control.Runs) {
 	t := tally{now, make(map[string]control.Runs, len(all))}
 	for typ, s := range all {
 		runs, errors := s.ran()
@@ -81,7 +79,7 @@ func (c *cards) rate(now time.Time, n uint64) float64 {
 }
 
 // durations are those of the handlers that ended in the last five minutes.
-func (c *cards) durations(all sketches, now time.Time) map[string]control.Quantiles {
+func (c *cards) durations(all Sketches, now time.Time) map[string]control.Quantiles {
 	if c.looks == nil {
 		c.minute(all, now) // what an earlier Run has counted is not this one's
 		c.looks = make(map[string]*looks, len(all))
@@ -122,8 +120,8 @@ func waited(j *engine.Job) (time.Duration, bool) {
 }
 
 // fullSince is when the newest of the running jobs began, where each slot has one; else zero.
-func fullSince(g *glance, js []engine.Job) (since time.Time) {
-	if g.slots == 0 || g.busy < g.slots {
+func fullSince(g *Glance, js []engine.Job) (since time.Time) {
+	if g.Slots == 0 || g.Busy < g.Slots {
 		return since
 	}
 	for i := range js {
@@ -132,57 +130,6 @@ func fullSince(g *glance, js []engine.Job) (since time.Time) {
 		}
 	}
 	return since
-}
-
-// glance is what a card says of the worker as a whole.
-type glance struct {
-	state             string
-	slots, busy, held int
-	outage            string // what does not answer; "" = all does
-	since             time.Time
-	ends              map[Outcome]uint64
-}
-
-// glancer is a Worker that can be looked at.
-type glancer interface{ glance() glance }
-
-// describe is the worker's card.
-func (s *steward) describe(g glance) *control.WorkerStatus {
-	now, o := time.Now(), &s.p.c.Control
-	if s.card.began.IsZero() {
-		s.card.began = now
-	}
-	js, more := s.f.Jobs(maxConcurrency)
-	s.card.head(js)
-	c := &control.WorkerStatus{
-		Host: hostName(), PID: os.Getpid(), Version: version(), Scope: s.p.c.Scope, Types: s.p.typeNames(),
-		Started: s.card.began, At: now, Slots: g.slots, Busy: g.busy, Held: g.held, State: g.state,
-		Rules: s.seen.Load(), HeadWait: s.card.wait, Outcomes: make(map[string]uint64, len(g.ends)),
-		Outage: g.outage, OutageSince: g.since,
-	}
-	c.FullSince = fullSince(&g, js)
-	c.Retention, c.Interrupted = s.p.c.Retention, s.p.c.Defaults.Interrupted.String()
-	total := uint64(0)
-	for outcome, n := range g.ends {
-		c.Outcomes[string(outcome)] = n
-		total += n
-	}
-	c.Rate = s.card.rate(now, total)
-	c.Durations = s.card.durations(s.p.took, now)
-	ran, byType := s.card.minute(s.p.took, now)
-	c.Minute, c.MinuteTypes = &ran, byType
-	s.mu.Lock()
-	c.NoRules = cmp.Or(s.refused, s.book.failing())
-	if s.holds.Do == control.Pause {
-		c.PausedBy = []string{s.holds.Rule}
-	}
-	s.mu.Unlock()
-	shown := min(len(js), o.Jobs)
-	c.More = more + len(js) - shown
-	for i := range shown {
-		c.Jobs = append(c.Jobs, cardJob(&js[i], o.NoKeys))
-	}
-	return c
 }
 
 func cardJob(j *engine.Job, noKeys bool) control.RunningJob {
@@ -201,19 +148,6 @@ func metaOf(m *broker.Message) *broker.Meta {
 		return nil
 	}
 	return m.Meta
-}
-
-// typeNames are the types of the Mux, in order.
-func (p *Processor) typeNames() []string {
-	names := make([]string, 0, len(p.types))
-	for t := range p.types {
-		if t == "" {
-			continue // Mux.Untyped
-		}
-		names = append(names, t)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // seatText is what of a name a seat takes.

@@ -3,6 +3,7 @@ package rig
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -18,15 +19,18 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// Store and Queue stand between a worker and its memory back ends. They count its calls, check what
-// each batch must be, and go wrong as a test says. The worker calls them from many goroutines: a
-// test changes a store through Set, and reads a queue through its methods, which hold the lock.
+// Store and Queue stand between what is tested and its memory back ends. They count its calls,
+// check what each batch must be, and go wrong as a test says. They are called from many goroutines:
+// a test changes a store through Set, and reads a queue through its methods, which hold the lock.
 
+// Scope is that of [Key].
 const Scope = "test"
 
+// ErrBoom is an error of no class.
 var ErrBoom = errors.New("boom")
 
-func NewBroker(t *testing.T, o membroker.Options) *faulty.Broker {
+// NewBroker is a memory queue that can be made to fail.
+func NewBroker(t testing.TB, o membroker.Options) *faulty.Broker {
 	t.Helper()
 	b, err := membroker.New(&o)
 	if err != nil {
@@ -35,9 +39,11 @@ func NewBroker(t *testing.T, o membroker.Options) *faulty.Broker {
 	return &faulty.Broker{Broker: b}
 }
 
+// Key is a key in Scope.
 func Key(k string) dedupe.Key { return dedupe.Key{Scope: Scope, Key: k} }
 
-func NewStore(t *testing.T) *Store {
+// NewStore is on an empty store in memory.
+func NewStore(t testing.TB) *Store {
 	t.Helper()
 	st, err := memstore.New(nil)
 	if err != nil {
@@ -49,8 +55,9 @@ func NewStore(t *testing.T) *Store {
 // Store is a memory store whose calls can be watched, and made to fail.
 type Store struct {
 	dedupe.Store
-	T                       *testing.T
-	Claims, Renews, Settles atomic.Int64 // calls
+	T testing.TB
+
+	Claims, Renews, Settles, Gets, Lists, Forgets atomic.Int64 // calls
 
 	Mu           sync.Mutex
 	Fault        func(c onceqtest.Call) faulty.Faults
@@ -61,25 +68,62 @@ type Store struct {
 	ChangeLimits func(l dedupe.Limits) dedupe.Limits
 }
 
+// Set changes the store under its lock.
 func (s *Store) Set(change func(s *Store)) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	change(s)
 }
 
-// Fails makes every call of the ops answer err, until heals.
-func (s *Store) Fails(err error, ops ...onceqtest.Op) {
-	s.Set(func(s *Store) {
-		s.Fault = func(c onceqtest.Call) faulty.Faults {
-			if slices.Contains(ops, c.Op) {
-				return faulty.Fail(err)
-			}
-			return nil
+// Fails makes every call of the ops answer err, until Heals. No ops = all.
+func (s *Store) Fails(err error, ops ...onceqtest.Op) { s.Befalls(faulty.Fail(err), ops...) }
+
+// Befalls lets every call of the ops go wrong, until Heals. No ops = all.
+func (s *Store) Befalls(fs faulty.Faults, ops ...onceqtest.Op) {
+	s.SetFault(func(c onceqtest.Call) faulty.Faults {
+		if len(ops) == 0 || slices.Contains(ops, c.Op) {
+			return fs
 		}
+		return nil
 	})
 }
 
-func (s *Store) Heals() { s.Set(func(s *Store) { s.Fault = nil }) }
+// FailsAs makes each call answer the error that f names, if it names one.
+func (s *Store) FailsAs(f func(op onceqtest.Op) error) {
+	s.SetFault(func(c onceqtest.Call) faulty.Faults {
+		if err := f(c.Op); err != nil {
+			return faulty.Fail(err)
+		}
+		return nil
+	})
+}
+
+// SetFault replaces the function that is asked about each call.
+func (s *Store) SetFault(f func(c onceqtest.Call) faulty.Faults) {
+	s.Set(func(s *Store) { s.Fault = f })
+}
+
+// Heals ends what goes wrong.
+func (s *Store) Heals() { s.SetFault(nil) }
+
+func (s *Store) counters() []*atomic.Int64 {
+	return []*atomic.Int64{&s.Claims, &s.Renews, &s.Settles, &s.Gets, &s.Lists, &s.Forgets}
+}
+
+// Calls is how often the store was called.
+func (s *Store) Calls() (n int) {
+	for _, c := range s.counters() {
+		n += int(c.Load())
+	}
+	return n
+}
+
+// Recount forgets the calls so far.
+func (s *Store) Recount() {
+	for _, c := range s.counters() {
+		c.Store(0)
+	}
+}
 
 // through is the store as the next call of op meets it.
 func (s *Store) through(op onceqtest.Op, count *atomic.Int64, entries int) dedupe.Store {
@@ -129,6 +173,26 @@ func (s hooked) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 	return as, err
 }
 
+func (s hooked) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	s.Mu.Lock()
+	ask := s.OnGet
+	s.Mu.Unlock()
+	if ask != nil {
+		if err := ask(); err != nil {
+			return nil, err
+		}
+	}
+	return s.Store.Store.Get(ctx, ks)
+}
+
+func (s hooked) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
+	return s.Store.Store.List(ctx, q)
+}
+
+func (s hooked) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
+	return s.Store.Store.Forget(ctx, fs)
+}
+
 // ordered checks what a batch of claims must be, or two of them might wait for each other.
 func (s *Store) ordered(rs []dedupe.ClaimRequest) {
 	for i := 1; i < len(rs); i++ {
@@ -164,15 +228,16 @@ func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 
 func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
 	s.bounded(len(ks))
-	s.Mu.Lock()
-	ask := s.OnGet
-	s.Mu.Unlock()
-	if ask != nil {
-		if err := ask(); err != nil {
-			return nil, err
-		}
-	}
-	return s.Store.Get(ctx, ks)
+	return s.through(onceqtest.Get, &s.Gets, len(ks)).Get(ctx, ks)
+}
+
+func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
+	return s.through(onceqtest.List, &s.Lists, 0).List(ctx, q)
+}
+
+func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
+	s.bounded(len(fs))
+	return s.through(onceqtest.Forget, &s.Forgets, len(fs)).Forget(ctx, fs)
 }
 
 func (s *Store) Limits() dedupe.Limits {
@@ -232,7 +297,8 @@ type Queue struct {
 	ChangeLimits func(l broker.Limits) broker.Limits
 }
 
-func NewQueue(t *testing.T, o membroker.Options) *Queue {
+// NewQueue is an empty queue.
+func NewQueue(t testing.TB, o membroker.Options) *Queue {
 	t.Helper()
 	return &Queue{
 		Broker: NewBroker(t, o), receipts: make(map[broker.Receipt]string), receives: make(map[string]int),

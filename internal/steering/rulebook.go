@@ -1,4 +1,4 @@
-package onceq
+package steering
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	mrand "math/rand/v2"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,11 +24,19 @@ import (
 // type; while there is none that is one atomic load. b.mu guards what was read; no store is called
 // under it.
 
-// rulebook is what a Processor knows of the rules.
-type rulebook struct {
-	o     ControlOptions
+// BookConfig is what a rulebook is made of. All of it is set.
+type BookConfig struct {
+	Store       dedupe.Store
+	Every       time.Duration // between two reads; <= 0 = no rules are read
+	Required    bool          // nothing starts before the rules were read once
+	CallTimeout time.Duration // of one call of the store
+	Logger      *slog.Logger
+}
+
+// Rulebook is what a Processor knows of the rules.
+type Rulebook struct {
+	c     BookConfig
 	store *timedStore // each call has CallTimeout
-	log   *slog.Logger
 	out   engine.Outage
 
 	held atomic.Pointer[controlstore.Rules] // those that pause a scope or a type; nil = there are none
@@ -45,13 +52,19 @@ type rulebook struct {
 	fails int       // reads in a row
 }
 
-func newRulebook(c *ProcessorConfig) *rulebook {
-	b := &rulebook{o: c.Control, store: &timedStore{c.Store, c.CallTimeout}, log: c.Logger, turn: make(chan struct{}, 1)}
-	return b
+// NewRulebook makes a Processor's rulebook. It does no I/O.
+func NewRulebook(c BookConfig) *Rulebook {
+	return &Rulebook{c: c, store: &timedStore{c.Store, c.CallTimeout}, turn: make(chan struct{}, 1)}
 }
 
+// IsOn reports whether rules are read.
+func (b *Rulebook) IsOn() bool { return b.c.Every > 0 }
+
+// Store is the store of the rules, which gives each call its time.
+func (b *Rulebook) Store() dedupe.Store { return b.store }
+
 // fetch reads the rules once. Where that fails, the last ones stay in force.
-func (b *rulebook) fetch(ctx context.Context) error {
+func (b *Rulebook) fetch(ctx context.Context) error {
 	sent := time.Now()
 	cameBack := b.watches(ctx)
 	rs, err := controlstore.Read(ctx, b.store)
@@ -83,7 +96,7 @@ var errDeaf = errors.New("onceq: the store has not come back from a call, althou
 
 // watches tells of a call that does not come back in its time, until cameBack. A store that ignores
 // its context may never come back, and nobody else would know.
-func (b *rulebook) watches(ctx context.Context) (cameBack func()) {
+func (b *Rulebook) watches(ctx context.Context) (cameBack func()) {
 	back := false // under the lock
 	late := time.AfterFunc(b.store.timeout+deafAfter, func() {
 		b.mu.Lock()
@@ -120,7 +133,7 @@ func heldBy(all *controlstore.Rules, now time.Time) *controlstore.Rules {
 
 // failing is why the rules cannot be read, although they were read before; "" = they can. One read
 // that fails says nothing.
-func (b *rulebook) failing() string {
+func (b *Rulebook) failing() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.known && b.err != nil && b.fails > 1 {
@@ -129,9 +142,9 @@ func (b *rulebook) failing() string {
 	return ""
 }
 
-// inForce are the rules in force. known is false where they were never read, and err is why the
+// InForce are the rules in force. known is false where they were never read, and err is why the
 // last read failed.
-func (b *rulebook) inForce() (rs controlstore.Rules, known bool, err error) {
+func (b *Rulebook) InForce() (rs controlstore.Rules, known bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.rules, b.known, b.err
@@ -141,11 +154,11 @@ func (b *rulebook) inForce() (rs controlstore.Rules, known bool, err error) {
 // make it begin during a pause; a store that refuses reads must not hold it up for long.
 const firstTries = 3
 
-// fresh reads the rules for somebody who has no Worker, where nobody has read them for Every. One
+// Refresh reads the rules for somebody who has no Worker, where nobody has read them for Every. One
 // caller reads, and the others go on with what is known. While nothing is known they wait for him,
 // and he repeats a read that fails.
-func (b *rulebook) fresh(ctx context.Context) {
-	if !b.o.isOn() {
+func (b *Rulebook) Refresh(ctx context.Context) {
+	if !b.IsOn() {
 		return
 	}
 	stale, known := b.isStale()
@@ -182,11 +195,11 @@ func (b *rulebook) fresh(ctx context.Context) {
 // errNeverRead is why a job does not start whose rules are required.
 var errNeverRead = errors.New("onceq: ProcessorConfig.Control.Required: operators' rules were never read")
 
-// required is nil where a job may start, as far as it is known whether rules hold it back.
-func (b *rulebook) required(ctx context.Context) error {
-	_, known, err := b.inForce()
+// Require is nil where a job may start, as far as it is known whether rules hold it back.
+func (b *Rulebook) Require(ctx context.Context) error {
+	_, known, err := b.InForce()
 	switch {
-	case known || !b.o.Required:
+	case known || !b.c.Required:
 		return nil
 	case err == nil:
 		err = context.Cause(ctx)
@@ -197,33 +210,36 @@ func (b *rulebook) required(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", errNeverRead, err)
 }
 
-func (b *rulebook) isStale() (stale, known bool) {
+func (b *Rulebook) isStale() (stale, known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.tried.IsZero() || time.Since(b.tried) >= b.o.Every, b.known
+	return b.tried.IsZero() || time.Since(b.tried) >= b.c.Every, b.known
 }
 
 // reports logs how the reading of rules goes, when it is worth a line.
-func (b *rulebook) reports(ctx context.Context, err error) {
+func (b *Rulebook) reports(ctx context.Context, err error) {
 	switch {
 	case err == nil:
 		if lasted, tell := b.out.Succeeds(engine.Whole); tell {
-			b.log.LogAttrs(ctx, slog.LevelInfo, "onceq: operators' rules are read again", engine.ForSo(lasted))
+			b.c.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: operators' rules are read again", engine.ForSo(lasted))
 		}
 	case ctx.Err() == nil:
 		b.mu.Lock()
 		known, again := b.known, b.fails > 1
 		b.mu.Unlock()
 		if lasts, tell := b.out.Fails(engine.Whole, again); tell && known {
-			b.log.LogAttrs(ctx, slog.LevelWarn, "onceq: operators' rules cannot be read; the last ones stay in force", engine.ForSo(lasts), slog.Any("error", err))
+			b.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: operators' rules cannot be read; the last ones stay in force", engine.ForSo(lasts), slog.Any("error", err))
 		} else if tell {
-			b.log.LogAttrs(ctx, slog.LevelError, "onceq: operators' rules cannot be read", engine.ForSo(lasts), slog.Any("error", err))
+			b.c.Logger.LogAttrs(ctx, slog.LevelError, "onceq: operators' rules cannot be read", engine.ForSo(lasts), slog.Any("error", err))
 		}
 	}
 }
 
-// pausedJob is the rule that holds a job back, if there is one. It is asked for each job.
-func (b *rulebook) pausedJob(queue, scope, typ string) (control.Verdict, bool) {
+// Holds reports whether some rule pauses a scope or a type. It is one atomic load.
+func (b *Rulebook) Holds() bool { return b.held.Load() != nil }
+
+// PausedJob is the rule that holds a job back, if there is one. It is asked for each job.
+func (b *Rulebook) PausedJob(queue, scope, typ string) (control.Verdict, bool) {
 	rs := b.held.Load()
 	if rs == nil {
 		return control.Verdict{}, false
@@ -231,48 +247,11 @@ func (b *rulebook) pausedJob(queue, scope, typ string) (control.Verdict, bool) {
 	return rs.For(queue, scope, typ, time.Now())
 }
 
-// backFor is how long a message is given back that a rule holds: 1 min, doubled with each receive,
+// BackFor is how long a message is given back that a rule holds: 1 min, doubled with each receive,
 // at most 15 min and what is left of the rule, and an eighth more or less.
-func backFor(v *control.Verdict, receives int) time.Duration {
+func BackFor(v *control.Verdict, receives int) time.Duration {
 	d := max(time.Second, backoff.For(time.Until(v.Until), receives))
 	return d - d/8 + mrand.N(d/4+1)
-}
-
-// heldBack is why a message is given back while its scope or type is paused; nil = it is not.
-func (in *intake) heldBack(r *run) *engine.Refusal {
-	if in.book.held.Load() == nil {
-		return nil
-	}
-	typ := ""
-	if r.Message.Meta != nil {
-		typ = r.Message.Meta.Type
-	}
-	v, ok := in.book.pausedJob(in.queueName, r.Key.Scope, typ)
-	if t := in.types[typ]; !ok && t != nil && t.name != typ { // it has no type, or its former one
-		v, ok = in.book.pausedJob(in.queueName, r.Key.Scope, t.name)
-	}
-	if !ok {
-		return nil
-	}
-	return &engine.Refusal{Back: engine.Outcome(OutcomePaused), Delay: backFor(&v, r.Message.Attempt)}
-}
-
-// pausedCall answers a call of Do whose scope or type is paused. The type of a key is what follows
-// the ':' of its scope. Rules of queues do not touch calls.
-func (p *Processor) pausedCall(ctx context.Context, k dedupe.Key) error {
-	p.book.fresh(ctx)
-	if !p.book.o.isOn() {
-		return nil
-	}
-	if err := p.book.required(ctx); err != nil {
-		return err
-	}
-	_, typ, _ := strings.Cut(k.Scope, ":")
-	v, ok := p.book.pausedJob("", k.Scope, typ)
-	if !ok {
-		return nil
-	}
-	return &PausedError{Key: k, Until: v.Until, By: v.By, Reason: v.Reason}
 }
 
 // timedStore gives each call of a store its time, and turns its panics into errors.

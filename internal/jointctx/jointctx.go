@@ -1,4 +1,5 @@
-package onceq
+// Package jointctx joins contexts to one, for a batch.
+package jointctx
 
 import (
 	"context"
@@ -7,13 +8,12 @@ import (
 	"time"
 )
 
-// This file owns jointContext, the context of a batch. gathering.run makes it and closes it; the
-// user's function, and what that calls, ask it from any goroutine. c.mu guards real, cancel, stops
-// and closed. It is held while the jobs' contexts are asked, which know nothing of this one.
-
-// jointContext ends when all of its contexts have ended, with the cause of the last. Most are never
+// Context ends when all of its contexts have ended, with the cause of the last. Most are never
 // waited on, so the real context, which watches the others, is made when somebody first asks.
-type jointContext struct {
+//
+// Who makes it closes it; any goroutine may ask it. c.mu guards real, cancel, stops and closed. It
+// is held while the joined contexts are asked, which know nothing of this one.
+type Context struct {
 	of []context.Context // two or more
 
 	mu     sync.Mutex
@@ -23,8 +23,11 @@ type jointContext struct {
 	closed bool // the function has returned
 }
 
+// New joins two contexts or more. The caller calls Close.
+func New(of []context.Context) *Context { return &Context{of: of} }
+
 // Deadline is that of the context which goes on longest; none where one of them has none.
-func (c *jointContext) Deadline() (last time.Time, ok bool) {
+func (c *Context) Deadline() (last time.Time, ok bool) {
 	for _, of := range c.of {
 		at, ok := of.Deadline()
 		if !ok {
@@ -38,10 +41,10 @@ func (c *jointContext) Deadline() (last time.Time, ok bool) {
 }
 
 // Done makes the real context.
-func (c *jointContext) Done() <-chan struct{} { return c.get().Done() }
+func (c *Context) Done() <-chan struct{} { return c.get().Done() }
 
 // Err does not need the real context.
-func (c *jointContext) Err() error {
+func (c *Context) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -59,9 +62,9 @@ func (c *jointContext) Err() error {
 }
 
 // Value must reach the real context: that is how context.Cause and derived contexts find it.
-func (c *jointContext) Value(key any) any { return c.get().Value(key) }
+func (c *Context) Value(key any) any { return c.get().Value(key) }
 
-func (c *jointContext) get() context.Context {
+func (c *Context) get() context.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.real != nil {
@@ -84,7 +87,8 @@ func (c *jointContext) get() context.Context {
 	return c.real
 }
 
-func (c *jointContext) close() {
+// Close ends the context, where its own ones have not.
+func (c *Context) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true

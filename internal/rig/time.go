@@ -1,0 +1,32 @@
+package rig
+
+import (
+	"context"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/internal/retry"
+)
+
+// Pass lets virtual time go by, and what happens in it. Only the test's own goroutine calls it.
+func Pass(d time.Duration) {
+	Takes(d)
+	synctest.Wait()
+}
+
+// Takes is a handler's work, or a server's.
+func Takes(d time.Duration) { retry.Rest(context.Background(), d) }
+
+// Busy works for d, or until its context ends.
+func Busy(ctx context.Context, d time.Duration) error {
+	if !retry.Rest(ctx, d) {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// Works is a handler that is busy for d.
+func Works(d time.Duration) onceq.HandlerFunc {
+	return func(ctx context.Context, _ *onceq.Job) error { return Busy(ctx, d) }
+}
