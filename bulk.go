@@ -159,7 +159,7 @@ type gathering struct {
 }
 
 func (h *bulk) mistake() error  { return h.err }
-func (h *bulk) sendsTo() *relay { return h.relay }
+func (h *bulk) relayTo() *relay { return h.relay }
 func (h *bulk) waits() bool     { return true }
 
 // slots is what a full batch takes. The batches of a Forward may be smaller.
@@ -175,7 +175,7 @@ func (h *bulk) Handle(ctx context.Context, j *Job) error {
 	if h.err != nil {
 		return h.err
 	}
-	h.asksForSlots(j)
+	h.askForSlots(j)
 	b, at, full := h.join(ctx, j)
 	if full {
 		b.begin()
@@ -194,7 +194,7 @@ func (h *bulk) join(ctx context.Context, j *Job) (b *gathering, at int, full boo
 		b = &gathering{h: h, done: make(chan struct{})}
 		h.open = b
 	}
-	b.comesBy(j)
+	b.addRoomOf(j)
 	at, most := len(b.jobs), b.most()
 	if b.jobs == nil {
 		b.jobs, b.ctxs = make([]*Job, 0, most), make([]context.Context, 0, most)
@@ -208,8 +208,8 @@ func (h *bulk) join(ctx context.Context, j *Job) (b *gathering, at int, full boo
 	return b, at, false
 }
 
-// comesBy notes by what flow a job comes. A Job that a test has made comes by nothing.
-func (b *gathering) comesBy(j *Job) {
+// addRoomOf notes by what flow a job comes. A Job that a test has made comes by nothing.
+func (b *gathering) addRoomOf(j *Job) {
 	if j.r == nil {
 		b.boundless = true
 		return
@@ -260,9 +260,9 @@ func (b *gathering) FlowChanged() {
 	}
 }
 
-// asksForSlots tells of too few slots, where nobody could see the Bulk when the Worker was made.
+// askForSlots tells of too few slots, where nobody could see the Bulk when the Worker was made.
 // It is called before the job joins, so that a Logger that blocks holds up no batch.
-func (h *bulk) asksForSlots(j *Job) {
+func (h *bulk) askForSlots(j *Job) {
 	if j.r == nil || h.relay != nil || h.warned.Load() {
 		return
 	}

@@ -72,7 +72,7 @@ type known interface {
 	Handler
 	mistake() error // what is wrong with it
 	slots() int     // how many a Worker must have; 0 = any number
-	sendsTo() *relay
+	relayTo() *relay
 	waits() bool // it waits before it does anything, and has the starts of its jobs recorded itself
 }
 
@@ -98,7 +98,7 @@ func knownIn(h Handler) known {
 // relayIn is what the Forward sends to that h is, or that Chain has wrapped; nil = it is none.
 func relayIn(h Handler) *relay {
 	if k := knownIn(h); k != nil {
-		return k.sendsTo()
+		return k.relayTo()
 	}
 	return nil
 }

@@ -188,11 +188,11 @@ func (h *Health) Ready(patience time.Duration) error {
 		return errors.New("starting: no poll was answered yet")
 	}
 	now := time.Now()
-	return errors.Join(h.Queue.lasts("the queue", now, patience), h.Store.lasts("the store", now, patience))
+	return errors.Join(h.Queue.failingFor("the queue", now, patience), h.Store.failingFor("the store", now, patience))
 }
 
-// lasts is an error where it has been failing for d.
-func (d *Dependency) lasts(what string, now time.Time, patience time.Duration) error {
+// failingFor is an error where it has been failing for d.
+func (d *Dependency) failingFor(what string, now time.Time, patience time.Duration) error {
 	if d.Failing.IsZero() || now.Sub(d.Failing) < patience {
 		return nil
 	}

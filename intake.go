@@ -70,7 +70,7 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		SettleTimeout: c.SettleTimeout, CallTimeout: c.CallTimeout, HoldGroup: d.holdGroup,
 		QueueKeeps: func() time.Duration { return time.Duration(in.foreign.keeps.Load()) }, AnyAge: relayIn(c.Handler) != nil,
 		Logger: log, Backoff: defaultBackoff,
-		Visibility: d.visibility, Limits: d.limits, Slots: d.slots, Outlasts: in.outlasts,
+		Visibility: d.visibility, Limits: d.limits, Slots: d.slots, Outlasts: in.tooFarAhead,
 	}
 	if c.Store.Limits().OrderedFences {
 		o.Fences, o.WentBack = &p.fences, in.past.FenceBack
@@ -174,7 +174,7 @@ func (in *intake) admit(r *run) *engine.Refusal {
 		return &engine.Refusal{Class: ClassBadKey, Err: err}
 	}
 	r.Key = key
-	r.SetReopens(in.reopens(r))
+	r.SetReopens(in.fenceToReopen(r))
 	if in.c.Fingerprint != nil {
 		b, err := in.fingerprintOf(r.Job.Message)
 		if err != nil {
@@ -254,7 +254,7 @@ func (in *intake) admitRelayed(r *run, to *relay) *engine.Refusal {
 	}
 	left, late := early(m)-max(0, to.limits.MaxDelay), (*engine.Refusal)(nil)
 	if left > 0 {
-		if late = in.outlasts(m, time.Now().Add(left)); late == nil {
+		if late = in.tooFarAhead(m, time.Now().Add(left)); late == nil {
 			return &engine.Refusal{Back: engine.Outcome(OutcomeEarly), Delay: left}
 		}
 	}
@@ -317,7 +317,7 @@ func (in *intake) tooEarly(r *run, left time.Duration) *engine.Refusal {
 	}
 	most = cmp.Or(most, max(in.c.Retention, DefaultRetention))
 	far := most >= 0 && time.Until(r.Message.Meta.NotBefore) > most
-	no := in.outlasts(r.Message, time.Now().Add(left))
+	no := in.tooFarAhead(r.Message, time.Now().Add(left))
 	if !far && no == nil {
 		return nil
 	}
@@ -331,9 +331,9 @@ func (in *intake) tooEarly(r *run, left time.Duration) *engine.Refusal {
 	return in.refuseOutlasting(r, no)
 }
 
-// reopens is the fence of the failure that the message may reopen; 0 = none. Where there are
+// fenceToReopen is the fence of the failure that the message may reopen; 0 = none. Where there are
 // LetterKeys, only a signed letter of this scope may reopen one.
-func (in *intake) reopens(r *run) uint64 {
+func (in *intake) fenceToReopen(r *run) uint64 {
 	m := r.Message
 	if m.Meta == nil || m.Meta.Dead == nil {
 		return 0
@@ -426,9 +426,9 @@ func (f *foreign) wait(receive int, left, least time.Duration) (d time.Duration,
 	return min(max(least, left/time.Duration(receives-receive)), foreignLongest), true
 }
 
-// tells reports whether it is time to log: at the first such message, and then each
+// shouldTell reports whether it is time to log: at the first such message, and then each
 // engine.TellAgain while they come. since is how long ago the first one came.
-func (t *told) tells() (since time.Duration, tell bool) {
+func (t *told) shouldTell() (since time.Duration, tell bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()
@@ -502,7 +502,7 @@ func (in *intake) holdForeign(r *run, no *engine.Refusal) *engine.Refusal {
 	if left <= 0 || !ok { // the queue would drop it, or move it away, and nobody would know why
 		return no
 	}
-	if since, tell := f.told.tells(); tell {
+	if since, tell := f.told.shouldTell(); tell {
 		in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, toSet,
 			engine.ForSo(since), slog.String("job", r.Name()), slog.Duration("hidden_for", min(wait, left).Round(time.Second)), slog.Duration("letter_in", left.Round(time.Second)))
 	}

@@ -165,8 +165,8 @@ func (p *pollers) unwatch(o *overdue, n int) (room int, next *overdue) {
 	return n, next
 }
 
-// moves notes that a receive begins, or has come back.
-func (p *pollers) moves(n int) {
+// countInside notes that a receive begins, or has come back.
+func (p *pollers) countInside(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inside += n
@@ -254,8 +254,8 @@ func (p *poller) poll(ctx context.Context) error {
 		b, err := p.take(ctx, n)
 		switch {
 		case err == nil:
-			p.receivesAgain(ctx)
-			if p.adds(ctx, &b); b.few() && p.leaves() {
+			p.noteReceive(ctx)
+			if p.addPoller(ctx, &b); b.few() && p.leaves() {
 				return nil
 			}
 			p.rest(ctx, &b)
@@ -264,7 +264,7 @@ func (p *poller) poll(ctx context.Context) error {
 		case errors.Is(err, broker.ErrClosed), errors.Is(err, broker.ErrNotFound) && !p.once.Load():
 			return err
 		default:
-			p.fails(ctx, err)
+			p.noteFailure(ctx, err)
 		}
 	}
 	return nil
@@ -274,13 +274,13 @@ func (p *poller) poll(ctx context.Context) error {
 func (p *poller) take(ctx context.Context, n int) (received, error) {
 	b := received{asked: time.Now(), most: n}
 	p.overdue = p.watch(ctx, p.overdue, n)
-	p.moves(1)
+	p.countInside(1)
 	wait := time.Duration(-1)
 	if most := p.w.l.MaxWait; most > 0 && !p.once.Load() {
 		wait = min(firstWait, most)
 	}
 	ms, err := p.w.receive(ctx, n, wait)
-	p.moves(-1)
+	p.countInside(-1)
 	var reserved int
 	reserved, p.overdue = p.unwatch(p.overdue, n)
 	rs := p.w.taken(p.f, ms)
@@ -288,8 +288,8 @@ func (p *poller) take(ctx context.Context, n int) (received, error) {
 	return b, err
 }
 
-// adds adds a poller after a receive that brought many. What piles up in a pause is no reason.
-func (p *poller) adds(ctx context.Context, b *received) {
+// addPoller adds a poller after a receive that brought many. What piles up in a pause is no reason.
+func (p *poller) addPoller(ctx context.Context, b *received) {
 	if b.many() && time.Since(p.since) >= p.w.c.PollPause {
 		p.more(ctx)
 		p.since = time.Now()
@@ -318,8 +318,8 @@ func (p *poller) rest(ctx context.Context, b *received) {
 	}
 }
 
-// fails logs a receive that failed, when it is time to, and pauses before the next.
-func (p *poller) fails(ctx context.Context, err error) {
+// noteFailure logs a receive that failed, when it is time to, and pauses before the next.
+func (p *poller) noteFailure(ctx context.Context, err error) {
 	p.failed++
 	p.pulse.Misses(err)
 	if lasts, tell := p.out.Fails(engine.Whole, p.failed >= 3); tell {
@@ -329,8 +329,8 @@ func (p *poller) fails(ctx context.Context, err error) {
 	retry.Rest(ctx, retry.Pause(p.failed))
 }
 
-// receivesAgain notes a receive that had an answer, and logs it where receives had failed.
-func (p *poller) receivesAgain(ctx context.Context) {
+// noteReceive notes a receive that had an answer, and logs it where receives had failed.
+func (p *poller) noteReceive(ctx context.Context) {
 	if !p.once.Swap(true) {
 		p.began.Store(time.Now().UnixNano())
 	}

@@ -59,10 +59,10 @@ func (p Cost) paysReceives() bool {
 }
 
 // outlasts reports whether what waits now would be deleted before the workers can have done it.
-func (p Cost) outlasts() bool { return p.Kept > 0 && p.For+p.Oldest > p.waits() }
+func (p Cost) outlasts() bool { return p.Kept > 0 && p.For+p.Oldest > p.patience() }
 
-// waits is how long a message may wait in all.
-func (p Cost) waits() time.Duration { return p.Kept - p.Kept/8 }
+// patience is how long a message may wait in all.
+func (p Cost) patience() time.Duration { return p.Kept - p.Kept/8 }
 
 // CostError refuses a pause because of what it costs.
 type CostError struct{ Cost Cost }
@@ -71,7 +71,7 @@ type CostError struct{ Cost Cost }
 func (e *CostError) Error() string {
 	p := &e.Cost
 	if p.outlasts() {
-		return p.deletes()
+		return p.explainLoss()
 	}
 	to := p.Target
 	if to == "" {
@@ -81,9 +81,9 @@ func (e *CostError) Error() string {
 		p.Queue, to, p.MaxReceives, hours(p.For), p.Receives())
 }
 
-// deletes is the arithmetic of a pause that outlasts the queue.
-func (p *Cost) deletes() string {
-	age, most := "", max(0, p.waits()-p.Oldest)
+// explainLoss is the arithmetic of a pause that outlasts the queue.
+func (p *Cost) explainLoss() string {
+	age, most := "", max(0, p.patience()-p.Oldest)
 	if p.Oldest > 0 {
 		age = fmt.Sprintf(", and its oldest has waited for %s", ahead.Days(p.Oldest))
 	}

@@ -38,7 +38,7 @@ func TestReplayEndsWhereNothingCanBeRemoved(t *testing.T) {
 		took time.Duration
 	}{{errFault, dlq.DefaultRetryFor}, {broker.ErrNotFound, 0}} {
 		onEach(t, func(t *testing.T, r *rig) {
-			r.puts(35)
+			r.putN(35)
 			batch := min(35, r.queue.Limits().SendBatch)
 			failAcks(r, 1, c.err)
 			began := time.Now()
@@ -107,7 +107,7 @@ func TestReplayEndsWhereCopiesCannotBeRemoved(t *testing.T) {
 
 func TestPurgeEndsWhereNothingCanBeRemoved(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
-		r.puts(35)
+		r.putN(35)
 		failAcks(r, 1, errFault)
 		rep, err := r.dlq.Purge(context.Background(), dlq.PurgeOptions{All: true, NoExport: true})
 		if batch := min(35, r.dead.Limits().ReceiveBatch); !errors.Is(err, errFault) || rep.Purged > batch || rep.Unacked != rep.Purged {
@@ -121,7 +121,7 @@ func TestPurgeEndsWhereNothingCanBeRemoved(t *testing.T) {
 // The context's end comes before the broker's error.
 func TestAcksFailAndTheContextEnds(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.puts(3)
+		r.putN(3)
 		failAcks(r, 1, errFault)
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -148,7 +148,7 @@ func (b *doubled) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*brok
 func TestReplayMeetsALetterTwiceInOneReceive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, membroker.SQSStandard, nil)
-		r.puts(3)
+		r.putN(3)
 		acks := 0
 		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			if c.Op != onceqtest.Ack {
@@ -196,7 +196,7 @@ func (b *slow) Nack(ctx context.Context, hs []broker.Hold) error {
 
 func TestHandBackAwaitsTheExtension(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.puts(3)
+		r.putN(3)
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		q := open(t, &slow{Broker: r.dead, t: t, begun: cancel}, &dlq.Options{Visibility: 4 * time.Second, Wait: time.Hour})
@@ -219,7 +219,7 @@ func TestLateExtensionDoesNotCount(t *testing.T) {
 	}{{3500 * time.Millisecond, false}, {2 * time.Second, true}} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, membroker.SQSStandard, nil)
-			r.puts(2)
+			r.putN(2)
 			extends := 0
 			r.dead.SetFault(func(_ context.Context, call onceqtest.Call) faulty.Faults {
 				if call.Op != onceqtest.Extend {
@@ -261,7 +261,7 @@ func (b *brings) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broke
 // Letters that come with an error are in our hands all the same.
 func TestReceiveBringsLettersAndAnError(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.puts(3)
+		r.putN(3)
 		_, err := open(t, &brings{Broker: r.dead}, nil).Replay(context.Background(), dlq.ReplayOptions{To: r.queue})
 		if !errors.Is(err, errFault) {
 			t.Error(err)
@@ -273,7 +273,7 @@ func TestReceiveBringsLettersAndAnError(t *testing.T) {
 // A letter that is too large is not cut down and sent once more when the call is over.
 func TestReplayCutsNothingDownWhenItIsOver(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.puts(1)
+		r.putN(1)
 		ctx, cancel := context.WithCancel(context.Background())
 		sends := 0
 		r.queue.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {

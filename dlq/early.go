@@ -14,9 +14,9 @@ import (
 // the message for that long.
 const longestHop = 12 * time.Hour
 
-// keeps is what a queue does to messages that wait for their time. The zero Queue stands for one
-// that does not tell; its worker decides then.
-func (q *Queue) keeps(ctx context.Context, to broker.Sender) ahead.Queue {
+// keepingOf is what a queue does to messages that wait for their time. The zero Queue stands for
+// one that does not tell; its worker decides then.
+func (q *Queue) keepingOf(ctx context.Context, to broker.Sender) ahead.Queue {
 	p, ok := broker.As[broker.Redriver](to)
 	if !ok {
 		return ahead.Queue{}

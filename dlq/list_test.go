@@ -55,7 +55,7 @@ func TestList(t *testing.T) {
 func TestListHoldsWhatItHasMet(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		const n = 25
-		r.puts(n)
+		r.putN(n)
 		// Each receive takes longer than a letter stays hidden.
 		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			if c.Op == onceqtest.Receive {
@@ -84,7 +84,7 @@ func TestListHoldsWhatItHasMet(t *testing.T) {
 // Whatever the loop does, the letters are visible at once.
 func TestListHandsBack(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
-		r.puts(3)
+		r.putN(3)
 		for range r.dlq.List(context.Background(), dlq.Filter{}) {
 			r.depths(3, 0)
 			break
@@ -134,7 +134,7 @@ func TestListHandsBack(t *testing.T) {
 
 func TestListFaults(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
-		r.puts(5)
+		r.putN(5)
 		for _, f := range []faulty.Faults{faulty.Fail(errFault), faulty.Lose(errFault)} {
 			for _, op := range []onceqtest.Op{onceqtest.Receive, onceqtest.Nack} {
 				r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
@@ -157,7 +157,7 @@ func TestListFaults(t *testing.T) {
 // When a receive loses its answer in every minute, nothing shows that all has been seen.
 func TestListWhereAnswersAreLostAllTheTime(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
-		r.puts(5)
+		r.putN(5)
 		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			if c.Op == onceqtest.Receive && c.N%2 == 0 {
 				return faulty.Lose(errFault)
@@ -188,7 +188,7 @@ func TestListWhereAnswersAreLostAllTheTime(t *testing.T) {
 // lasts.
 func TestListGivesUp(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.puts(1)
+		r.putN(1)
 		calls := 0
 		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			calls++
@@ -218,7 +218,7 @@ func TestListGivesUp(t *testing.T) {
 // The errors name the bounds, so that nobody takes a part for the whole.
 func TestListBounds(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
-		r.puts(30)
+		r.putN(30)
 		es, err := r.list(dlq.Filter{Max: 12})
 		if err != nil || len(es) != 12 {
 			t.Errorf("%d entries, %v", len(es), err)
@@ -284,7 +284,7 @@ func (s static) Extend(context.Context, []broker.Hold) error { return broker.Err
 func TestListOfAQueueThatCannotHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, membroker.SQSStandard, nil)
-		r.puts(30)
+		r.putN(30)
 		r.dlq = open(t, static{r.dead}, &dlq.Options{Visibility: time.Second})
 		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			return faulty.Slow(600 * time.Millisecond)
@@ -330,7 +330,7 @@ func TestListOfAHastyQueue(t *testing.T) {
 
 func TestGet(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
-		r.puts(15)
+		r.putN(15)
 		again := letterOf("k-3", 44)
 		r.put(again, again)
 		for _, name := range []string{"k-3", "j-k-3"} {
@@ -416,7 +416,7 @@ func TestGroupsShowTheirSources(t *testing.T) {
 func TestFilter(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		start := time.Now()
-		r.puts(5)
+		r.putN(5)
 		r.put(letterOf("other", 77, class("timeout"), func(o *broker.Outgoing) { o.Meta.Type, o.Meta.Dead.Source = "mail", "mails" }))
 		r.put(letterOf("no key", 78, func(o *broker.Outgoing) { o.Meta.Key = "" }))
 		r.put(letterOf("native", 0, noMeta))

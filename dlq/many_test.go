@@ -385,7 +385,7 @@ func TestLookEndsEarly(t *testing.T) {
 		if len(told) != 0 {
 			t.Error(told)
 		}
-		r.puts(12)
+		r.putN(12)
 		took(12, true)
 		if !slices.IsSorted(told) || told[len(told)-1] != 12 {
 			t.Error(told)

@@ -67,7 +67,7 @@ func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Ou
 		}
 	}
 	if dead != nil && dead.Fence == 0 && !forged && keyOf(out.Meta) == key && typeOf(out.Meta) == typ {
-		if err := o.sends(dead, expiresOf(out.Meta).Equal(expires)); err != nil {
+		if err := o.checkSendable(dead, expiresOf(out.Meta).Equal(expires)); err != nil {
 			return out, err
 		}
 		if dead.Class == classExpired && o.Expired && expiresOf(out.Meta).Equal(expires) {
@@ -82,13 +82,14 @@ func replayOf(of *item, l broker.Limits, o *ReplayOptions, keys Keys) (broker.Ou
 	return out, nil
 }
 
-// sends says why a letter without a fence is not sent as it is; nil = it is sent. These are sent:
+// checkSendable says why a letter without a fence is not sent as it is; nil = it is sent. These are
+// sent:
 //
 //   - one that a worker refused because of its own configuration, because of the time, because
 //     another message had failed, or because the store refused its claim;
 //   - one that has expired or is unproven, where the options say so;
 //   - any other one if its handler had been started, which happens without a store.
-func (o *ReplayOptions) sends(d *broker.Letter, sameExpiry bool) error {
+func (o *ReplayOptions) checkSendable(d *broker.Letter, sameExpiry bool) error {
 	switch d.Class {
 	case classTooEarly, classDuplicate, classNoKey, classBadKey, classNoHandler, classConfig, classError, classClaimRefused:
 		return nil

@@ -127,8 +127,8 @@ func (p *pass) look(l *item) error {
 	return nil
 }
 
-// plans makes a plan of what run takes.
-func (p *pass) plans(act Act, run func() error) (*Plan, error) {
+// makePlan makes a plan of what run takes.
+func (p *pass) makePlan(act Act, run func() error) (*Plan, error) {
 	if p.q.o.Name == "" {
 		return nil, errNoName
 	}

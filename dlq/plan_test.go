@@ -224,7 +224,7 @@ func TestPlanOfAPurge(t *testing.T) {
 func TestPlanIsRefused(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.dlq = open(t, r.dead, named)
-		r.puts(3)
+		r.putN(3)
 		p := r.plan(dlq.ReplayOptions{})
 		purge, err := r.dlq.PlanPurge(context.Background(), dlq.PurgeOptions{All: true, NoExport: true})
 		if err != nil {
@@ -303,7 +303,7 @@ type nameless struct{ broker.Receiver }
 func TestPlanFileIsRefused(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.dlq = open(t, r.dead, named)
-		r.puts(3)
+		r.putN(3)
 		b, err := json.Marshal(r.plan(dlq.ReplayOptions{}))
 		if err != nil {
 			t.Fatal(err)
@@ -369,7 +369,7 @@ func TestPlanFileOfOddKeys(t *testing.T) {
 func TestPlanOfTwoReplays(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		r.dlq = open(t, r.dead, named)
-		r.puts(40)
+		r.putN(40)
 		p := r.plan(dlq.ReplayOptions{Filter: dlq.Filter{Max: 30}})
 		var both sync.WaitGroup
 		var reps [2]dlq.Report
@@ -398,7 +398,7 @@ func TestPlanOfTwoReplays(t *testing.T) {
 func TestPlanOfAQueueThatIsTooLong(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
 		r.dlq = open(t, r.dead, &dlq.Options{Name: "orders-dead", MaxHeld: 10})
-		r.puts(20)
+		r.putN(20)
 		p, err := r.dlq.PlanReplay(context.Background(), dlq.ReplayOptions{To: r.queue})
 		if !errors.Is(err, dlq.ErrIncomplete) || len(p.Letters) != 10 {
 			t.Fatal(p, err)

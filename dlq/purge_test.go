@@ -57,7 +57,7 @@ func TestPurge(t *testing.T) {
 // A letter whose export failed stays; what was exported before it is gone.
 func TestPurgeStopsWhenExportFails(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
-		r.puts(5)
+		r.putN(5)
 		full := errors.New("disk full")
 		n := 0
 		rep, err := r.purge(dlq.PurgeOptions{All: true, Export: func(e dlq.Entry) error {
@@ -79,7 +79,7 @@ func TestPurgeFaults(t *testing.T) {
 	for _, f := range []faulty.Faults{faulty.Fail(errFault), faulty.Lose(errFault), faulty.Fail(errFault).Only(1)} {
 		for _, op := range []onceqtest.Op{onceqtest.Receive, onceqtest.Ack, onceqtest.Extend} {
 			onEach(t, func(t *testing.T, r *rig) {
-				r.puts(25)
+				r.putN(25)
 				exported := make(map[string]int)
 				o := dlq.PurgeOptions{All: true, Export: func(e dlq.Entry) error {
 					exported[e.Ref().Key]++
@@ -121,7 +121,7 @@ func TestPurgeFaults(t *testing.T) {
 // Letters that come while a purge goes on stay.
 func TestPurgeFreezesItsSet(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.puts(3)
+		r.putN(3)
 		once := false
 		rep, err := r.purge(dlq.PurgeOptions{All: true, NoExport: true, Each: func(dlq.Step) {
 			if !once {
@@ -139,7 +139,7 @@ func TestPurgeFreezesItsSet(t *testing.T) {
 
 func TestPurgeOptions(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.puts(1)
+		r.putN(1)
 		keep := func(dlq.Entry) error { return nil }
 		for _, c := range []struct {
 			o    dlq.PurgeOptions

@@ -250,7 +250,7 @@ func TestRampIsStopped(t *testing.T) {
 
 func TestRampOptions(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.puts(3)
+		r.putN(3)
 		for _, c := range []struct {
 			o    dlq.ReplayOptions
 			want string

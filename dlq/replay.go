@@ -92,7 +92,7 @@ type ReplayOptions struct {
 	// that was done before is done AGAIN. Look at what each of the chosen jobs has done before you
 	// set it. Default: they are skipped, unless Edit gives them another key.
 	Unproven bool
-	// Each, when set, is called for each letter that was looked at, when its fate is known, in the
+	// Each, when set, is called for each letter that was looked at, when its result is known, in the
 	// goroutine of the call.
 	Each func(Step)
 }
@@ -218,7 +218,7 @@ func (q *Queue) PlanReplay(ctx context.Context, o ReplayOptions) (*Plan, error) 
 	}
 	o.DryRun = true
 	r := newReplay(ctx, q, &o)
-	return r.plans(ActReplay, func() error { return r.sendAll(ctx) })
+	return r.makePlan(ActReplay, func() error { return r.sendAll(ctx) })
 }
 
 func newReplay(ctx context.Context, q *Queue, o *ReplayOptions) *replay {
@@ -234,7 +234,7 @@ func newReplay(ctx context.Context, q *Queue, o *ReplayOptions) *replay {
 		seen: make(map[identity]*item), sent: make(map[string]uint64), bodies: make(map[identity]bool), nameless: make(map[identity]bool),
 	}
 	r.pass.choose, r.pass.flush, r.pass.full, r.pass.remove = r.choose, r.flush, r.full, r.discard
-	r.keeps = sync.OnceValue(func() ahead.Queue { return q.keeps(ctx, o.To) })
+	r.keeps = sync.OnceValue(func() ahead.Queue { return q.keepingOf(ctx, o.To) })
 	r.keepTo(o.Plan)
 	r.pass.judge = o.Judge
 	if r.quota = o.Canary; o.Ramp && r.quota == 0 {
@@ -384,7 +384,7 @@ func (r *replay) lookAround(ctx context.Context) error {
 		if !r.planned.hasMoved(&ref) {
 			return false
 		}
-		r.stays(l, Skipped, errMoved)
+		r.leave(l, Skipped, errMoved)
 		return true
 	})
 	return nil
@@ -489,7 +489,7 @@ func (r *replay) send(ctx context.Context, batch []*item) error {
 				refit = true
 				doubt, last = append(doubt, l), err
 			case letter.IsUnfit(err):
-				r.stays(l, Failed, err)
+				r.leave(l, Failed, err)
 				through++
 			default:
 				doubt, last = append(doubt, l), err
@@ -512,7 +512,7 @@ func (r *replay) send(ctx context.Context, batch []*item) error {
 			continue
 		}
 		for _, l := range batch {
-			r.stays(l, Failed, fmt.Errorf("it may have been sent, or not: %w", last))
+			r.leave(l, Failed, fmt.Errorf("it may have been sent, or not: %w", last))
 		}
 		switch {
 		case final != nil:
@@ -579,8 +579,8 @@ func (r *replay) done(ctx context.Context, ls []*item) (err error) {
 	return r.drop(ctx)
 }
 
-// stays leaves a letter and its copies where they are.
-func (r *replay) stays(l *item, f Result, why error) {
+// leave leaves a letter and its copies where they are.
+func (r *replay) leave(l *item, f Result, why error) {
 	copies := l.copies
 	r.tell(l, f, why)
 	for _, c := range copies {

@@ -60,7 +60,7 @@ func TestReplayOfDifferentBodies(t *testing.T) {
 // the worker's clock says.
 func TestReplayFreezesItsSet(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
-		r.puts(25)
+		r.putN(25)
 		n := 0
 		// A worker with a clock that is an hour behind dead-letters each message at once.
 		rep := r.mustReplay(dlq.ReplayOptions{PerSecond: 10, Each: func(s dlq.Step) {
@@ -123,7 +123,7 @@ func TestReplayMax(t *testing.T) {
 // The rate is kept, from the first letter on, and what waits is held.
 func TestReplayRate(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
-		r.puts(20)
+		r.putN(20)
 		for _, c := range []struct {
 			rate float64
 			n    int
@@ -146,7 +146,7 @@ func TestReplayRate(t *testing.T) {
 // Under a slow rate the held letters are extended: none is received twice.
 func TestReplayHoldsWhileItWaits(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
-		r.puts(12)
+		r.putN(12)
 		receives := 0
 		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			if c.Op == onceqtest.Receive {

@@ -30,7 +30,7 @@ func TestReplayFaults(t *testing.T) {
 		for _, op := range []onceqtest.Op{onceqtest.Receive, onceqtest.Send, onceqtest.Ack, onceqtest.Nack, onceqtest.Extend} {
 			t.Run(name+"/"+string(op), func(t *testing.T) {
 				onEach(t, func(t *testing.T, r *rig) {
-					r.puts(23)
+					r.putN(23)
 					r.put(letterOf("stays", 99))
 					r.dlq = open(t, r.dead, &dlq.Options{Visibility: 20 * time.Second})
 					fault := func(_ context.Context, c onceqtest.Call) faulty.Faults {
@@ -103,7 +103,7 @@ func (b refusing) Send(ctx context.Context, ms []broker.Outgoing) ([]string, err
 // gone.
 func TestReplayGivesUp(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
-		r.puts(3)
+		r.putN(3)
 		r.queue.SetFault(func(context.Context, onceqtest.Call) faulty.Faults { return faulty.Fail(errFault) })
 		began := time.Now()
 		rep, err := r.replay(dlq.ReplayOptions{})
@@ -125,7 +125,7 @@ func TestReplayGivesUp(t *testing.T) {
 // are handed back.
 func TestReplayIsStopped(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
-		r.puts(9)
+		r.putN(9)
 		why := errors.New("why")
 		for _, at := range []string{"while it sends", "while it waits"} {
 			ctx, cancel := context.WithCancelCause(context.Background())
@@ -158,7 +158,7 @@ func TestReplayIsStopped(t *testing.T) {
 // A panic of the caller's own functions is the caller's; nothing stays hidden by it.
 func TestReplayPanics(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
-		r.puts(5)
+		r.putN(5)
 		for name, o := range map[string]dlq.ReplayOptions{
 			"Edit":  {Edit: func(*broker.Outgoing) error { panic("Edit's") }},
 			"Match": {Filter: dlq.Filter{Match: func(*broker.Message) bool { panic("Match's") }}},
@@ -179,7 +179,7 @@ func TestReplayPanics(t *testing.T) {
 // A letter whose ack comes too late is acked when it comes again, and not sent a second time.
 func TestReplayAcksWhatComesAgain(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
-		r.puts(3)
+		r.putN(3)
 		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			switch {
 			case c.Op == onceqtest.Extend:
@@ -208,7 +208,7 @@ func TestReplayAcksWhatComesAgain(t *testing.T) {
 // An ack that came too late is told: the letter was sent, and is still there.
 func TestReplayTellsOfLateAcks(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
-		r.puts(2)
+		r.putN(2)
 		r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			if c.Op == onceqtest.Ack {
 				return faulty.Fail(broker.ErrReceiptExpired).Only(0)
@@ -229,7 +229,7 @@ func TestReplayOutlastsTheLongestHold(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {
 		const n = 30
 		r.put(letterOf("stays", 99))
-		r.puts(n)
+		r.putN(n)
 		rep := r.mustReplay(dlq.ReplayOptions{
 			PerSecond: 1.0 / 1800, // 15 hours
 			Filter:    dlq.Filter{Match: func(m *broker.Message) bool { return m.Meta.Key != "stays" }},
@@ -245,7 +245,7 @@ func TestReplayOutlastsTheLongestHold(t *testing.T) {
 // What others hold is told, where the broker knows.
 func TestReplayTellsOfLettersElsewhere(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.puts(4)
+		r.putN(4)
 		if _, err := r.dead.Receive(context.Background(), broker.ReceiveOptions{Max: 3, Visibility: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
@@ -272,7 +272,7 @@ func TestCanary(t *testing.T) {
 			{"without metadata", func(o broker.Outgoing) broker.Outgoing { o.Meta = nil; return o }, true},
 			{"another job fails", func(broker.Outgoing) broker.Outgoing { return letterOf("somebody else", 999) }, false},
 		} {
-			r.puts(12)
+			r.putN(12)
 			began := time.Now()
 			var sent []time.Duration
 			rep, err := r.replay(dlq.ReplayOptions{Canary: 3, CanaryWait: 30 * time.Second, Each: func(s dlq.Step) {
@@ -324,7 +324,7 @@ func TestCanariesThatLookAlike(t *testing.T) {
 // away.
 func TestCanaryInAQueueThatIsTooLong(t *testing.T) {
 	in(t, func(t *testing.T, r *rig) {
-		r.puts(20)
+		r.putN(20)
 		r.dlq = open(t, r.dead, &dlq.Options{MaxHeld: 10})
 		rep, err := r.replay(dlq.ReplayOptions{Canary: 2})
 		if !errors.Is(err, dlq.ErrIncomplete) || rep.Replayed != 2 {

@@ -105,8 +105,8 @@ func (r *rig) put(ls ...broker.Outgoing) {
 	pass(time.Millisecond)
 }
 
-// puts puts n letters with the keys k-0, k-1, … and fences from 1, a second apart.
-func (r *rig) puts(n int) {
+// putN puts n letters with the keys k-0, k-1, … and fences from 1, a second apart.
+func (r *rig) putN(n int) {
 	r.t.Helper()
 	for i := range n {
 		r.put(letterOf(fmt.Sprint("k-", i), uint64(i+1)))

@@ -323,8 +323,8 @@ func (p *Process) end(c *Call, entries int, answer error) bool {
 	return true
 }
 
-// claims remembers which key is claimed.
-func (p *Process) claims(rs []dedupe.ClaimRequest) {
+// noteClaims remembers which key is claimed.
+func (p *Process) noteClaims(rs []dedupe.ClaimRequest) {
 	if len(rs) == 0 {
 		return
 	}

@@ -89,7 +89,7 @@ func (s *store) Storeless() bool {
 }
 
 func (s *store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
-	s.p.claims(rs)
+	s.p.noteClaims(rs)
 	return batch(ctx, s.p, Claim, rs, s.Store.Claim,
 		func(err error) dedupe.Claim { return dedupe.Claim{Err: err} }, func(c dedupe.Claim) error { return c.Err })
 }

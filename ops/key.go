@@ -127,9 +127,9 @@ func (o *Ops) Key(ctx context.Context, queue string, k dedupe.Key, ko KeyOptions
 		}
 	}
 	if !ko.NoAudit {
-		l.acts(ctx, s, t)
+		l.addAudit(ctx, s, t)
 	}
-	l.perhaps()
+	l.addDoubts()
 	if ko.Letters {
 		l.letter(ctx, t)
 	}
@@ -147,9 +147,9 @@ func (o *Ops) Key(ctx context.Context, queue string, k dedupe.Key, ko KeyOptions
 	return l, nil
 }
 
-// perhaps says which attempts may have had their effect although the job was run again: those whose
-// worker went silent.
-func (l *TimeLine) perhaps() {
+// addDoubts says which attempts may have had their effect although the job was run again: those
+// whose worker went silent.
+func (l *TimeLine) addDoubts() {
 	r := l.Record
 	if r == nil || r.Status != dedupe.Done {
 		return
@@ -298,8 +298,8 @@ func (l *TimeLine) running(ctx context.Context, t *target, now time.Time) {
 	l.Steps = append(l.Steps, step)
 }
 
-// acts finds in the audit what was done to the key, or to its queue's letters.
-func (l *TimeLine) acts(ctx context.Context, s dedupe.Store, t *target) {
+// addAudit finds in the audit what was done to the key, or to its queue's letters.
+func (l *TimeLine) addAudit(ctx context.Context, s dedupe.Store, t *target) {
 	days := l.days()
 	if len(days) > auditDays {
 		l.Gaps = append(l.Gaps, fmt.Sprintf("the audit was looked at on %d of %d days", auditDays, len(days)))

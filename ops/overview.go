@@ -30,7 +30,7 @@ type QueueState struct {
 	Letters    *int64
 	LettersErr error
 
-	// Workers are those.
+	// Workers are those of the queue, the living and those that left or died lately.
 	Workers    []WorkerState
 	WorkersErr error
 	// Rules are those in force that speak of this queue, or of all.
@@ -95,7 +95,7 @@ var ran = map[string]bool{
 func (q *QueueState) Totals() WorkerTotals {
 	w := SumUp(q.Workers)
 	if d := q.Depth; d != nil && d.Visible > 0 {
-		w.waitsFor(w.Stands)
+		w.raiseHeadWait(w.Stands)
 	}
 	return w
 }
@@ -164,7 +164,7 @@ func SumUp(seats []WorkerState) WorkerTotals {
 		w.Stands = 0
 	}
 	if held > 0 {
-		w.waitsFor(w.Stands)
+		w.raiseHeadWait(w.Stands)
 	}
 	w.full(seats)
 	return w
@@ -202,8 +202,9 @@ func (w *WorkerTotals) full(seats []WorkerState) {
 	}
 }
 
-// waitsFor raises the wait of the queue's head: something waits, and nothing has begun for so long.
-func (w *WorkerTotals) waitsFor(d time.Duration) {
+// raiseHeadWait raises the wait of the queue's head: something waits, and nothing has begun for so
+// long.
+func (w *WorkerTotals) raiseHeadWait(d time.Duration) {
 	if d > 0 && (w.HeadWait == nil || *w.HeadWait < d) {
 		w.HeadWait, w.HeadLeast = &d, true
 	}

@@ -142,7 +142,7 @@ func TestReplayIsRefused(t *testing.T) {
 		// While Bob is at it others are refused.
 		bob, dies := context.WithCancel(r.Context())
 		defer dies()
-		at := r.actsAs(bob, "bob")
+		at := r.actAs(bob, "bob")
 		beside := *p
 		beside.Spec.Reason = "x"
 		_, _, err := r.ops.Replay(r.Context(), &beside)
@@ -242,8 +242,8 @@ func TestLettersAreRedacted(t *testing.T) {
 	})
 }
 
-// actsAs is a purge by somebody who says nothing more once ctx has ended, as if he had been killed.
-func (r *rig) actsAs(ctx context.Context, by string) (done <-chan struct{}) {
+// actAs is a purge by somebody who says nothing more once ctx has ended, as if he had been killed.
+func (r *rig) actAs(ctx context.Context, by string) (done <-chan struct{}) {
 	r.Helper()
 	began, ended := make(chan struct{}), make(chan struct{})
 	store := &silenced{Store: r.store.Store.Store}
@@ -292,7 +292,7 @@ func TestReplayAfterADeadOperator(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		r.died("a")
 		bob, dies := context.WithCancel(r.Context())
-		at := r.actsAs(bob, "bob")
+		at := r.actAs(bob, "bob")
 		dies()
 		<-at
 		spec := ops.ReplaySpec{Queue: "orders", Reason: "bob is gone"}

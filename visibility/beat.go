@@ -44,7 +44,7 @@ func (m *Manager[L]) catchUp(now moment) {
 		for _, n := range slices.Clone(m.leases.All()) {
 			if h := n.Item; h.unanswered(now) {
 				h.next = now.mono
-				m.doubts(h, now)
+				m.allowMargin(h, now)
 				m.leases.Fix(&h.place[byDue], now.mono)
 			}
 		}
@@ -52,8 +52,9 @@ func (m *Manager[L]) catchUp(now moment) {
 	m.skew = skew
 }
 
-// doubts gives a beat the margin to be answered, where the lease is over by the wall clock alone.
-func (m *Manager[L]) doubts(h *Held[L], now moment) {
+// allowMargin gives a beat the margin to be answered, where the lease is over by the wall clock
+// alone.
+func (m *Manager[L]) allowMargin(h *Held[L], now moment) {
 	if m.o.Revives && h.deadline.mono > now.mono {
 		h.doubt, h.warn = true, min(h.warn, now.mono+int64(m.o.Margin))
 	}

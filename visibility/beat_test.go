@@ -120,7 +120,7 @@ func TestLostLeaseIsDroppedAndReported(t *testing.T) {
 				t.Fatalf("%d beats of the lost lease, %d and %d of the others, %d held",
 					len(at), len(r.beatsOf(1)), len(r.beatsOf(3)), r.Len())
 			}
-			r.wants(t, word{2, at[0], c.err})
+			r.want(t, word{2, at[0], c.err})
 			// It may come again.
 			r.answer(nil)
 			h.Deadline = time.Now().Add(timeout)
@@ -166,7 +166,7 @@ func TestUnansweredIsReportedOnceBeforeTheDeadline(t *testing.T) {
 				r := newRig(t, Options[int]{Revives: true}, x)
 				h := r.hold(1, timeout)
 				wait(5 * time.Minute)
-				r.wants(t, word{1, timeout - margin, ErrUnanswered})
+				r.want(t, word{1, timeout - margin, ErrUnanswered})
 				if n := len(r.beatsOf(1)); n < 20 {
 					t.Errorf("only %d beats: they must go on", n)
 				}
@@ -179,7 +179,7 @@ func TestUnansweredIsReportedOnceBeforeTheDeadline(t *testing.T) {
 				r.answer(x) // another outage
 				from := r.deadline(h)
 				wait(5 * time.Minute)
-				r.wants(t, word{1, from - margin, ErrUnanswered})
+				r.want(t, word{1, from - margin, ErrUnanswered})
 				if r.Len() != 1 {
 					t.Error("no longer held")
 				}
@@ -208,7 +208,7 @@ func TestLater(t *testing.T) {
 				wait(timeout - margin - 1)
 				r.silent(t)
 				wait(1)
-				r.wants(t, word{1, interval + time.Second + timeout - margin, ErrUnanswered})
+				r.want(t, word{1, interval + time.Second + timeout - margin, ErrUnanswered})
 				for _, gap := range gaps(r.beatsOf(1)) {
 					between(t, "gap", gap, interval*7/8, interval)
 				}

@@ -199,13 +199,13 @@ func TestShortAnswer(t *testing.T) {
 				second := word{r.beats[1].l, timeout - margin, ErrUnanswered}
 				switch first := r.beats[0]; {
 				case errors.Is(err, broker.ErrReceiptExpired):
-					r.wants(t, word{first.l, first.at, err}, second)
+					r.want(t, word{first.l, first.at, err}, second)
 				case err == errTransient, err == ErrLater:
 					if w := r.told(); len(w) != 2 || w[0].err != ErrUnanswered || w[1].err != ErrUnanswered {
 						t.Errorf("told %v", w)
 					}
 				default:
-					r.wants(t, second)
+					r.want(t, second)
 				}
 			})
 		})

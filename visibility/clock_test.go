@@ -86,7 +86,7 @@ func TestSuspendedMachine(t *testing.T) {
 					t.Errorf("every tick looks at every lease from now on: skew %v", skew)
 				}
 				wait(margin + time.Second)
-				r.wants(t, append([]word{{1, 2 * time.Second, nil}}, c.want...)...)
+				r.want(t, append([]word{{1, 2 * time.Second, nil}}, c.want...)...)
 				if r.Len() != c.held {
 					t.Errorf("%d held, want %d", r.Len(), c.held)
 				}
@@ -128,7 +128,7 @@ func TestUpdateFromBeforeAJump(t *testing.T) {
 				r.mu.Unlock()
 			}
 			wait(margin + time.Second)
-			r.wants(t, c.want...)
+			r.want(t, c.want...)
 			if left := r.Left(h); (left > 0) != c.answers {
 				t.Errorf("%v left", left)
 			}
@@ -168,7 +168,7 @@ func TestSuspendedDuringACall(t *testing.T) {
 					t.Errorf("%d beats", n)
 				}
 			} else {
-				r.wants(t, word{1, at + time.Second, ErrUnanswered})
+				r.want(t, word{1, at + time.Second, ErrUnanswered})
 				if r.Len() != 0 {
 					t.Error("an answer after the deadline counts")
 				}
@@ -201,7 +201,7 @@ func TestLateByTheWallClock(t *testing.T) {
 			if r.Len() != 0 {
 				t.Error("the answer counts")
 			}
-			r.wants(t, word{1, c.told, ErrUnanswered})
+			r.want(t, word{1, c.told, ErrUnanswered})
 			wait(time.Minute)
 			r.silent(t)
 		})
@@ -217,7 +217,7 @@ func TestWallClockSetBack(t *testing.T) {
 		h := &Held[int]{Lease: 2, Deadline: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)}
 		r.Hold(h)
 		wait(time.Minute)
-		r.wants(t, word{1, timeout - margin, ErrUnanswered})
+		r.want(t, word{1, timeout - margin, ErrUnanswered})
 		between(t, "first beat", r.beatsOf(2)[0], interval*7/8, interval)
 	})
 }

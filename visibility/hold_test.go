@@ -23,7 +23,7 @@ func TestTimeouts(t *testing.T) {
 		r.silent(t)
 		r.SetTimeout(h, at(40*time.Second)) // earlier
 		wait(time.Minute)
-		r.wants(t, word{1, 40 * time.Second, nil})
+		r.want(t, word{1, 40 * time.Second, nil})
 
 		now := r.since()
 		r.SetTimeout(h, at(now+time.Second))
@@ -34,7 +34,7 @@ func TestTimeouts(t *testing.T) {
 		now = r.since()
 		r.SetTimeout(h, at(-time.Second)) // at once
 		synctest.Wait()
-		r.wants(t, word{1, now, nil})
+		r.want(t, word{1, now, nil})
 
 		r.SetTimeout(h, at(now+time.Second))
 		r.Release(h)
@@ -56,7 +56,7 @@ func TestTimeoutDuringABeat(t *testing.T) {
 			t.Fatalf("%d beats", n)
 		}
 		wait(time.Second)
-		r.wants(t, word{1, interval + time.Second, nil})
+		r.want(t, word{1, interval + time.Second, nil})
 		wait(time.Minute)
 		r.silent(t)
 	})
@@ -73,11 +73,11 @@ func TestUpdate(t *testing.T) {
 			t.Errorf("deadline %v", got)
 		}
 		wait(time.Hour)
-		r.wants(t, word{1, time.Hour - margin, ErrUnanswered})
+		r.want(t, word{1, time.Hour - margin, ErrUnanswered})
 
 		r.Update(h, at(time.Hour+timeout)) // renewed by other means: another outage may be told
 		wait(timeout)
-		r.wants(t, word{1, time.Hour + timeout - margin, ErrUnanswered})
+		r.want(t, word{1, time.Hour + timeout - margin, ErrUnanswered})
 
 		r.answer(nil)
 		wait(time.Minute)
@@ -123,7 +123,7 @@ func TestAnswerNeverShortensALease(t *testing.T) {
 		}
 		r.answer(fails)
 		wait(time.Hour)
-		r.wants(t, word{1, time.Hour - margin, ErrUnanswered})
+		r.want(t, word{1, time.Hour - margin, ErrUnanswered})
 	})
 }
 
@@ -139,7 +139,7 @@ func TestHoldAndReleaseTwice(t *testing.T) {
 		r.SetTimeout(h, r.start.Add(time.Minute))
 		r.Hold(h) // changes nothing
 		wait(time.Minute)
-		r.wants(t, word{1, time.Minute, nil})
+		r.want(t, word{1, time.Minute, nil})
 		if n := len(r.beatsOf(1)); n > 7 || r.Len() != 1 {
 			t.Errorf("%d beats, %d held", n, r.Len())
 		}

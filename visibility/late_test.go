@@ -17,7 +17,7 @@ func TestLateAnswer(t *testing.T) {
 				r := newRig(t, Options[int]{Revives: revives}, takes(9*time.Second, nil))
 				h := r.hold(1, left)
 				wait(left - 1)
-				r.wants(t, word{1, left - margin, ErrUnanswered})
+				r.want(t, word{1, left - margin, ErrUnanswered})
 				if r.Len() != 1 {
 					t.Fatal("dropped before its deadline")
 				}
@@ -47,7 +47,7 @@ func TestAnswerThatIsOverWhenItComes(t *testing.T) {
 		r := newRig(t, Options[int]{Revives: true}, takes(timeout+time.Second, nil))
 		h := r.hold(1, timeout)
 		wait(10 * time.Minute)
-		r.wants(t, word{1, timeout - margin, ErrUnanswered})
+		r.want(t, word{1, timeout - margin, ErrUnanswered})
 		r.answer(nil)
 		wait(time.Minute)
 		if time.Until(r.Deadline(h)) < timeout-interval {
@@ -78,7 +78,7 @@ func TestLittleTimeLeft(t *testing.T) {
 				wait(time.Minute)
 				at := r.beatsOf(1)[0]
 				between(t, "first beat", at, c.beat*7/8, c.beat)
-				r.wants(t, word{1, c.told, ErrUnanswered})
+				r.want(t, word{1, c.told, ErrUnanswered})
 
 				// Answered in time, there is nothing to tell.
 				r = newRig(t, Options[int]{Revives: true}, takes(max(0, c.left/8), nil))
@@ -111,7 +111,7 @@ func TestDeadlinesBeyondAllTimes(t *testing.T) {
 		var zero Held[int]
 		r.Hold(&zero)
 		wait(time.Minute)
-		r.wants(t, word{0, time.Minute, ErrUnanswered})
+		r.want(t, word{0, time.Minute, ErrUnanswered})
 		if got := r.beatsOf(0)[0]; got != time.Minute {
 			t.Errorf("without a deadline: beaten at %v", got)
 		}

@@ -119,7 +119,7 @@ func (m *Manager[L]) update(h *Held[L], deadline moment) {
 	now, warn, doubt := m.now(), h.warn, h.doubt
 	h.until(deadline, now, m.o.Margin)
 	if h.deadline.wall <= now.wall { // it may have been reckoned before the wall clock jumped
-		m.doubts(h, now)
+		m.allowMargin(h, now)
 		if doubt {
 			h.warn = min(h.warn, warn)
 		}

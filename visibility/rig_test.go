@@ -151,8 +151,8 @@ func (r *rig) silent(t *testing.T) {
 	}
 }
 
-// wants fails unless exactly this was said since the last call.
-func (r *rig) wants(t *testing.T, want ...word) {
+// want fails unless exactly this was said since the last call.
+func (r *rig) want(t *testing.T, want ...word) {
 	t.Helper()
 	got := r.told()
 	if !slices.EqualFunc(got, want, func(a, b word) bool {

@@ -162,7 +162,7 @@ var errUnanswered = fmt.Errorf("no answer: %w", context.DeadlineExceeded)
 func (b *Broker) messages(ctx context.Context, in []*pubsubpb.ReceivedMessage, started time.Time, visibility time.Duration) []*broker.Message {
 	b.counts.received.Add(int64(len(in)))
 	answered := time.Now()
-	deadlines, err := b.isHidden(started, answered, visibility), error(nil)
+	deadlines, err := b.hiddenUntil(started, answered, visibility), error(nil)
 	if deadlines.IsZero() {
 		deadlines = answered.Add(visibility)
 		err = b.firstHold(ctx, in, visibility)
@@ -191,13 +191,13 @@ func (b *Broker) messages(ctx context.Context, in []*pubsubpb.ReceivedMessage, s
 	return ms
 }
 
-// isHidden returns the time until which this pull's messages are certainly hidden. It returns the
-// zero time if that is shorter than the visibility asked for, less the slack that broker's doc
+// hiddenUntil returns the time until which this pull's messages are certainly hidden. It returns
+// the zero time if that is shorter than the visibility asked for, less the slack that broker's doc
 // allows.
 //
 // The server counts from its own send, which is not before the pull began. A longer ack deadline
 // will not do, because the messages of a worker that dies would be hidden for longer than asked.
-func (b *Broker) isHidden(started, answered time.Time, visibility time.Duration) time.Time {
+func (b *Broker) hiddenUntil(started, answered time.Time, visibility time.Duration) time.Time {
 	own, took := b.ownDeadline(), answered.Sub(started)
 	if own > visibility || took > mostSlack || !isAsLong(own-took, visibility) {
 		return time.Time{}

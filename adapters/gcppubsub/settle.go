@@ -78,7 +78,7 @@ func (b *Broker) hold(ctx context.Context, call string, hs []broker.Hold, least 
 	for i := range hs {
 		d := hs[i].For
 		if d < least || d > maxDeadline {
-			s.fails(i, b.wrap(call, unsupported("%v; it is within %v and %v", d, least, maxDeadline)))
+			s.setErr(i, b.wrap(call, unsupported("%v; it is within %v and %v", d, least, maxDeadline)))
 			continue
 		}
 		t := round(d)
@@ -131,7 +131,7 @@ func (b *Broker) settling(ctx context.Context, call string, size int) (*settling
 // With exactly-once delivery it names an id that comes twice as failed, although it has applied it.
 func (s *settling) gather(i int, r broker.Receipt) {
 	if r == "" {
-		s.fails(i, s.b.wrap(s.call, fmt.Errorf("%w: it is empty", broker.ErrReceiptExpired)))
+		s.setErr(i, s.b.wrap(s.call, fmt.Errorf("%w: it is empty", broker.ErrReceiptExpired)))
 		return
 	}
 	id := string(r)
@@ -148,7 +148,7 @@ func (s *settling) gather(i int, r broker.Receipt) {
 	s.ids, s.at = append(s.ids, id), append(s.at, i)
 }
 
-func (s *settling) fails(i int, err error) {
+func (s *settling) setErr(i int, err error) {
 	if s.errs == nil {
 		s.errs = make([]error, s.size)
 	}
@@ -189,11 +189,11 @@ func (s *settling) part(do func(ctx context.Context, ids []string) error, ids []
 	for n, id := range ids {
 		switch text, named := how[id]; {
 		case named:
-			s.fails(at[n], s.b.idError(s.call, text, err))
+			s.setErr(at[n], s.b.idError(s.call, text, err))
 		case others:
 			s.applied++
 		default:
-			s.fails(at[n], failed)
+			s.setErr(at[n], failed)
 		}
 	}
 	return false

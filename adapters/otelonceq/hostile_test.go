@@ -47,7 +47,7 @@ func TestContextsOfStrangers(t *testing.T) {
 				if err := onceq.SendOne(t.Context(), r.raw, &m); err != nil { // a sender without telemetry
 					t.Fatal(err)
 				}
-				r.runs(r.worker(r.config(h), onceq.WorkerConfig{}), time.Minute)
+				r.runFor(r.worker(r.config(h), onceq.WorkerConfig{}), time.Minute)
 				if r.done("A-1") != 1 || carried < 0 || carried > 200 {
 					t.Errorf("the job is %s, with %d members of baggage", statusOf(r, "A-1"), carried)
 				}
@@ -66,7 +66,7 @@ func TestContextsOfStrangers(t *testing.T) {
 			if err := onceq.SendOne(t.Context(), r.raw, &m); err != nil {
 				t.Fatal(err)
 			}
-			r.runs(r.worker(r.config(succeed), onceq.WorkerConfig{}), time.Minute)
+			r.runFor(r.worker(r.config(succeed), onceq.WorkerConfig{}), time.Minute)
 			s := r.spans.one(t, "process orders")
 			if len(s.Links) != 1 || s.Links[0].SpanContext.TraceID().String() != good[3:35] || s.Links[0].SpanContext.TraceState().Len() != 0 {
 				t.Errorf("links %v", s.Links)

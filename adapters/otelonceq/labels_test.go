@@ -238,7 +238,7 @@ func TestTypesOfAMuxAreKnown(t *testing.T) {
 		mux.On("charge", onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }), nil)
 		w := r.worker(r.config(&mux), onceq.WorkerConfig{})
 		r.send(message("charge", "A-1"))
-		r.runs(w, time.Second)
+		r.runFor(w, time.Second)
 		r.want(r.scrape(), 1, "jobs_completed_total", "queue=orders", "type=charge")
 	})
 }
@@ -259,10 +259,10 @@ func TestSources(t *testing.T) {
 			return nil
 		})
 		r.send(message("charge", "A-1"))
-		r.runs(r.worker(r.config(h), onceq.WorkerConfig{}), time.Minute)
+		r.runFor(r.worker(r.config(h), onceq.WorkerConfig{}), time.Minute)
 		fails = false
 		r.replay()
-		r.runs(r.worker(r.config(h), onceq.WorkerConfig{}), time.Minute)
+		r.runFor(r.worker(r.config(h), onceq.WorkerConfig{}), time.Minute)
 		fs := r.scrape()
 		r.want(fs, 1, "jobs_enqueued_total", "queue=orders", "type=charge", "source=send")
 		r.want(fs, 1, "jobs_enqueued_total", "queue=orders", "type=charge", "source=replay")

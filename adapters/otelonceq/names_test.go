@@ -95,7 +95,7 @@ func everything(t *testing.T, r *rig) families {
 	}), nil)
 	// Operators speak through the store, and a worker has its seat there.
 	r.seat("orders")
-	r.pauses(control.Rule{Do: control.Pause, Queue: "orders", Scope: "orders:refund"})
+	r.addPause(control.Rule{Do: control.Pause, Queue: "orders", Scope: "orders:refund"})
 	// A message without room for a context.
 	narrow, err := membroker.New(&membroker.Options{Name: "mails", Preset: membroker.SQSStandard})
 	if err != nil {
@@ -113,7 +113,7 @@ func everything(t *testing.T, r *rig) families {
 	died := r.worker(r.config(&mux), onceq.WorkerConfig{DrainTimeout: time.Second})
 	r.send(message("charge", "A-4"))
 	<-time.After(time.Second)
-	r.runs(died, 5*time.Second)
+	r.runFor(died, 5*time.Second)
 
 	w := r.worker(r.config(&mux), onceq.WorkerConfig{})
 	full := message("charge", "A-1")

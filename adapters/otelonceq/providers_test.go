@@ -36,7 +36,7 @@ func (r *rig) done(keys ...string) (n int) {
 func TestScopesNameTheConventions(t *testing.T) {
 	bubble(t, rigOptions{}, func(t *testing.T, r *rig) {
 		r.send(message("charge", "A-1"))
-		r.runs(r.worker(r.config(succeed), onceq.WorkerConfig{Concurrency: 1}), time.Minute)
+		r.runFor(r.worker(r.config(succeed), onceq.WorkerConfig{Concurrency: 1}), time.Minute)
 		const schema = "https://opentelemetry.io/schemas/1."
 		if s := r.spans.one(t, "process orders").InstrumentationScope; !strings.HasPrefix(s.SchemaURL, schema) {
 			t.Errorf("a span is of %+v", s)
@@ -79,9 +79,9 @@ func TestProvidersAreShutDown(t *testing.T) {
 		}
 		r.send(message("charge", "A-1"), message("charge", "A-2"))
 		w := r.worker(r.config(shut), onceq.WorkerConfig{Concurrency: 1})
-		r.runs(w, time.Minute)
+		r.runFor(w, time.Minute)
 		r.send(message("charge", "A-3"))
-		r.runs(w, time.Minute)
+		r.runFor(w, time.Minute)
 		stop()
 		if n := r.done("A-1", "A-2", "A-3"); n != 3 {
 			t.Errorf("%d of 3 jobs are done", n)
@@ -119,10 +119,10 @@ func TestTwoTelemetries(t *testing.T) {
 				c := r.config(succeed)
 				first := r.worker(c, onceq.WorkerConfig{Concurrency: 1})
 				r.send(message("charge", "A-1"), message("charge", "A-2"))
-				r.runs(first, time.Minute)
+				r.runFor(first, time.Minute)
 				c.Observer, c.Store = second.Observer(), second.Store(r.bare)
 				r.send(message("charge", "A-3"))
-				r.runs(r.worker(c, onceq.WorkerConfig{Concurrency: 1}), time.Minute)
+				r.runFor(r.worker(c, onceq.WorkerConfig{Concurrency: 1}), time.Minute)
 				want := 2.0
 				if shared {
 					want = 3
@@ -209,7 +209,7 @@ func TestExporterThatHangs(t *testing.T) {
 			}
 			return nil
 		})), onceq.WorkerConfig{Concurrency: 2})
-		r.runs(w, time.Minute)
+		r.runFor(w, time.Minute)
 		if n := r.done(keys...); n != 50 {
 			t.Errorf("%d of 50 jobs are done", n)
 		}
@@ -259,26 +259,26 @@ func TestTelemetryThatPanics(t *testing.T) {
 		meters := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader),
 			sdkmetric.WithView(sdkmetric.NewView(sdkmetric.Instrument{Name: "store.call"}, sdkmetric.Stream{AttributeFilter: filter})),
 			sdkmetric.WithView(sdkmetric.NewView(sdkmetric.Instrument{Name: "messaging.client.operation.duration"}, sdkmetric.Stream{AttributeFilter: filter})))
-		bubble(t, rigOptions{meters: meters}, func(t *testing.T, r *rig) { r.jobsGoOn(t) })
+		bubble(t, rigOptions{meters: meters}, func(t *testing.T, r *rig) { r.checkJobsGoOn(t) })
 	})
 }
 
 // withJobs sees to it that jobs go on, and are counted.
 func (r *rig) withJobs(t *testing.T) {
 	t.Helper()
-	r.jobsGoOn(t)
+	r.checkJobsGoOn(t)
 	fs := r.scrape()
 	r.want(fs, 2, "jobs_completed_total", "queue=orders", "type=charge")
 	r.want(fs, 2, "job_duration_seconds", "queue=orders", "type=charge")
 	r.want(fs, 2, "jobs_enqueued_total", "queue=orders", "source=send")
 }
 
-func (r *rig) jobsGoOn(t *testing.T) {
+func (r *rig) checkJobsGoOn(t *testing.T) {
 	t.Helper()
 	traced := message("charge", "A-2")
 	traced.Attributes = map[string]string{broker.TraceAttribute: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 	r.send(message("charge", "A-1"), traced)
-	r.runs(r.worker(r.config(succeed), onceq.WorkerConfig{}), time.Minute)
+	r.runFor(r.worker(r.config(succeed), onceq.WorkerConfig{}), time.Minute)
 	if n := r.done("A-1", "A-2"); n != 2 {
 		t.Errorf("%d of 2 jobs are done", n)
 	}

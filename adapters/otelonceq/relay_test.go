@@ -16,7 +16,7 @@ func TestRelay(t *testing.T) {
 		c.Store, c.Scope = onceq.NoStore, "outbox"
 		w := r.worker(c, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue})
 		r.send(message("charge", "A-1"), message("charge", "A-2"))
-		r.runs(w, 10*time.Second)
+		r.runFor(w, 10*time.Second)
 		fs := r.scrape()
 		r.want(fs, 2, "jobs_completed_total", "queue=orders", "type=charge")
 		r.want(fs, 2, "jobs_enqueued_total", "queue=ship", "type=charge")

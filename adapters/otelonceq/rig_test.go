@@ -121,8 +121,8 @@ func (r *rig) worker(c onceq.ProcessorConfig, w onceq.WorkerConfig) *onceq.Worke
 	return worker
 }
 
-// runs lets the worker run for d.
-func (r *rig) runs(w *onceq.Worker, d time.Duration) {
+// runFor lets the worker run for d.
+func (r *rig) runFor(w *onceq.Worker, d time.Duration) {
 	r.Helper()
 	ctx, stop := context.WithTimeout(r.Context(), d)
 	defer stop()
@@ -314,8 +314,8 @@ func (r *rig) seat(queue string) {
 	}()
 }
 
-// pauses adds an operator's rule that holds for a day.
-func (r *rig) pauses(rule control.Rule) {
+// addPause adds an operator's rule that holds for a day.
+func (r *rig) addPause(rule control.Rule) {
 	r.Helper()
 	rule.Until, rule.By, rule.Reason = time.Now().Add(24*time.Hour), "ana", "SMTP migration"
 	if _, err := controlstore.Change(r.Context(), r.bare, func(rs *controlstore.Rules) error {

@@ -49,10 +49,10 @@ func TestSeatsAndRules(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-time.After(34 * time.Second)
-		r.pauses(control.Rule{Do: control.Pause, Queue: "orders", Scope: "orders:refund"})
-		r.pauses(control.Rule{Do: control.Pause, Type: "mail"})
-		r.pauses(control.Rule{Do: control.Pause, Queue: "mails"})
-		r.pauses(control.Rule{Do: control.Limit, Queue: "orders", Slots: 3})
+		r.addPause(control.Rule{Do: control.Pause, Queue: "orders", Scope: "orders:refund"})
+		r.addPause(control.Rule{Do: control.Pause, Type: "mail"})
+		r.addPause(control.Rule{Do: control.Pause, Queue: "mails"})
+		r.addPause(control.Rule{Do: control.Limit, Queue: "orders", Slots: 3})
 		rules, err := controlstore.Read(t.Context(), r.bare)
 		if err != nil || len(rules.Rules) != 4 {
 			t.Fatal(rules, err)

@@ -46,7 +46,7 @@ func TestLinesOfHandlers(t *testing.T) {
 				})
 				log.InfoContext(t.Context(), "before")
 				r.send(message("charge", "A-1"))
-				r.runs(r.worker(r.config(h), onceq.WorkerConfig{}), time.Minute)
+				r.runFor(r.worker(r.config(h), onceq.WorkerConfig{}), time.Minute)
 				got := make(map[string]any)
 				lines := bytes.Split(bytes.TrimSpace(out.Bytes()), []byte("\n"))
 				if len(lines) != 2 || bytes.Contains(lines[0], []byte(`"job"`)) {
@@ -116,7 +116,7 @@ func TestLogHandlerIsTheOther(t *testing.T) {
 			return nil
 		})
 		r.send(message("charge", "A-1"))
-		r.runs(r.worker(r.config(run), onceq.WorkerConfig{}), time.Minute)
+		r.runFor(r.worker(r.config(run), onceq.WorkerConfig{}), time.Minute)
 		var got struct {
 			A int
 			G map[string]any

@@ -85,7 +85,7 @@ func TestSpansEndOnce(t *testing.T) {
 			r.send(ms...)
 			r.send(ms[7]) // a duplicate
 		}
-		r.runs(w, 2*time.Hour)
+		r.runFor(w, 2*time.Hour)
 		fs := r.scrape()
 		r.want(fs, 0, "jobs_active", "queue=orders")
 		for _, outcome := range []onceq.Outcome{
@@ -118,7 +118,7 @@ func TestProcessSpan(t *testing.T) {
 		m.Meta.CorrelationID = "req-7"
 		r.send(m)
 		<-time.After(3 * time.Second)
-		r.runs(r.worker(r.config(h), onceq.WorkerConfig{}), time.Minute)
+		r.runFor(r.worker(r.config(h), onceq.WorkerConfig{}), time.Minute)
 		s := r.spans.one(t, "process orders")
 		sent := r.spans.one(t, "send orders")
 		if s.SpanKind != trace.SpanKindConsumer || s.SpanContext.SpanID() != inside.SpanID() {
@@ -156,7 +156,7 @@ func TestFailedSpans(t *testing.T) {
 		c := r.config(h)
 		c.Defaults.MaxAttempts = 2
 		r.send(message("charge", "A-1"))
-		r.runs(r.worker(c, onceq.WorkerConfig{}), time.Hour)
+		r.runFor(r.worker(c, onceq.WorkerConfig{}), time.Hour)
 		ss := r.spans.named("process orders")
 		if len(ss) != 2 {
 			t.Fatalf("%d spans", len(ss))
@@ -195,7 +195,7 @@ func TestSettleSpan(t *testing.T) {
 				r.store = &slowStore{Store: r.store, by: by}
 				r.send(message("charge", "A-1"))
 				h := onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil })
-				r.runs(r.worker(r.config(h), onceq.WorkerConfig{}), time.Minute)
+				r.runFor(r.worker(r.config(h), onceq.WorkerConfig{}), time.Minute)
 				ss, process := r.spans.named("settle orders"), r.spans.one(t, "process orders")
 				if len(ss) != want {
 					t.Fatalf("%d spans, want %d", len(ss), want)
@@ -228,7 +228,7 @@ func TestDoSpan(t *testing.T) {
 			return nil
 		})
 		r.send(message("charge", "A-1"))
-		r.runs(r.worker(r.config(h), onceq.WorkerConfig{}), time.Minute)
+		r.runFor(r.worker(r.config(h), onceq.WorkerConfig{}), time.Minute)
 		outer, inner := r.spans.one(t, "process orders"), r.spans.one(t, "do orders")
 		if inner.Parent.SpanID() != outer.SpanContext.SpanID() || inner.SpanKind != trace.SpanKindInternal ||
 			attributeOf(inner, "onceq.job.key") != "inner" || attributeOf(inner, "onceq.outcome") != "done" {
@@ -247,7 +247,7 @@ func TestObserverThatIsWrapped(t *testing.T) {
 		c := r.config(onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }))
 		c.Observer = &wrapping{c.Observer}
 		r.send(message("charge", "A-1"))
-		r.runs(r.worker(c, onceq.WorkerConfig{}), time.Minute)
+		r.runFor(r.worker(c, onceq.WorkerConfig{}), time.Minute)
 		r.spans.one(t, "process orders")
 		r.spans.wantEnded(t)
 	})
@@ -273,13 +273,13 @@ func TestNoTraces(t *testing.T) {
 		})
 		r.send(message("charge", "plain"))
 		w := r.worker(r.config(h), onceq.WorkerConfig{Concurrency: 1})
-		r.runs(w, time.Minute)
+		r.runFor(w, time.Minute)
 		// A caller's span goes along all the same.
 		sc := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{2}, TraceFlags: trace.FlagsSampled})
 		if err := onceq.Send(trace.ContextWithSpanContext(t.Context(), sc), r.queue, []broker.Outgoing{message("charge", "traced")}); err != nil {
 			t.Fatal(err)
 		}
-		r.runs(w, time.Minute)
+		r.runFor(w, time.Minute)
 		if len(got) != 2 || got[0].IsValid() || got[1].TraceID() != sc.TraceID() || attributes["plain"] != "" || attributes["traced"] == "" {
 			t.Errorf("the handlers had %v, the messages %v", got, attributes)
 		}
@@ -291,7 +291,7 @@ func TestNoTraces(t *testing.T) {
 func TestIDsOfBothSides(t *testing.T) {
 	bubble(t, rigOptions{}, func(t *testing.T, r *rig) {
 		r.send(message("charge", "A-1"))
-		r.runs(r.worker(r.config(onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil })), onceq.WorkerConfig{}), time.Minute)
+		r.runFor(r.worker(r.config(onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil })), onceq.WorkerConfig{}), time.Minute)
 		send, process := r.spans.one(t, "send orders"), r.spans.one(t, "process orders")
 		for _, name := range []string{"messaging.message.id", "onceq.job.id"} {
 			if a, b := attributeOf(send, name), attributeOf(process, name); a != b || a == "" {
@@ -390,7 +390,7 @@ func TestAttributesAtTheStart(t *testing.T) {
 	s := &seeing{seen: map[string][]string{}}
 	bubble(t, rigOptions{sampler: s}, func(t *testing.T, r *rig) {
 		r.send(message("charge", "A-1"))
-		r.runs(r.worker(r.config(onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil })), onceq.WorkerConfig{}), time.Minute)
+		r.runFor(r.worker(r.config(onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil })), onceq.WorkerConfig{}), time.Minute)
 		for _, want := range []string{"messaging.system", "messaging.destination.name", "messaging.operation.type", "onceq.job.type", "onceq.job.attempt"} {
 			if !slices.Contains(s.seen["process orders"], want) {
 				t.Errorf("the sampler has not seen %s: %v", want, s.seen)

@@ -66,10 +66,10 @@ func TestTraceOverTheQueue(t *testing.T) {
 				c.Defaults.MaxAttempts = 2
 				w := r.worker(c, onceq.WorkerConfig{})
 				r.send(message("charge", "A-1"))
-				r.runs(w, time.Hour)
+				r.runFor(w, time.Hour)
 				mended = true
 				r.replay()
-				r.runs(w, time.Hour)
+				r.runFor(w, time.Hour)
 
 				send, letter := r.spans.named("send orders"), r.spans.one(t, "send orders-dead")
 				runs := r.spans.named("process orders")

@@ -3,18 +3,14 @@ package watermillonceq_test
 import (
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/onceq/onceq/adapters/awssqs"
-	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/adapters/watermillonceq"
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/sqsfake"
 )
 
 // many is metadata of n entries.
@@ -26,7 +22,8 @@ func many(n, bytes int) message.Metadata {
 	return m
 }
 
-// odd is metadata that not every service carries.
+// odd is metadata that not every service carries. internal/tests/watermill sends the same cases
+// through servers.
 var odd = map[string]struct {
 	m      message.Metadata
 	packed bool // it travels as JSON on a service with ten attributes
@@ -116,37 +113,6 @@ func TestMetadata(t *testing.T) {
 			}
 			if len(on.raw) > 9 {
 				t.Errorf("it has %d attributes", len(on.raw))
-			}
-		})
-	}
-}
-
-// The same on servers that are as strict as the services.
-func TestMetadataOnServers(t *testing.T) {
-	s := sqsfake.Start(t, nil)
-	url, err := s.CreateQueue("t", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q, err := awssqs.New(sqsClient(s), url, &awssqs.Options{ReceiveGrace: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := pubsubfake.New(pubsubfake.Options{})
-	t.Cleanup(f.Close)
-	topic, err := pubSubTopic(t.Context(), f, "acme", "t-1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	onSQS, onPubSub := newCarrier(t, q), newCarrier(t, topic)
-	for _, name := range slices.Sorted(maps.Keys(odd)) {
-		t.Run(name, func(t *testing.T) {
-			onSQS.check(t, odd[name].m)
-			onPubSub.check(t, odd[name].m)
-			for k, v := range onPubSub.raw {
-				if len(v) > 1024 {
-					t.Errorf("the attribute %q has %d bytes", k, len(v))
-				}
 			}
 		})
 	}

@@ -18,7 +18,7 @@ func TestBrokerAway(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		var process onceqtest.Process
 		q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
-		q.publishes("a", "b")
+		q.publishTexts("a", "b")
 		s, ms := q.subscribe(watermillonceq.SubscriberOptions{}, through(&process))
 		a, b := <-ms, <-ms
 		process.At(onceqtest.Fault{Kind: onceqtest.Fail, For: 20 * time.Second})
@@ -33,9 +33,9 @@ func TestBrokerAway(t *testing.T) {
 		again.Ack()
 		takes(5 * time.Minute)
 		q.wantDepth(0, 0, 0)
-		q.publishes("c")
+		q.publishTexts("c")
 		(<-ms).Ack()
-		q.closes(s)
+		q.closeTimed(s)
 		q.wantDepth(0, 0, 0)
 	})
 }
@@ -50,9 +50,9 @@ func TestBrokerDoesNotWait(t *testing.T) {
 		if n := hasty.receives.Load(); n > 150 {
 			t.Errorf("%d receives in a minute", n)
 		}
-		q.publishes("a")
+		q.publishTexts("a")
 		(<-ms).Ack()
-		q.closes(s)
+		q.closeTimed(s)
 		q.wantDepth(0, 0, 0)
 	})
 }
@@ -77,14 +77,14 @@ func TestBrokerAwayWhileClosing(t *testing.T) {
 		bubble(t, func(t *testing.T, w *world) {
 			var process onceqtest.Process
 			q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
-			q.publishes("a", "b", "c")
+			q.publishTexts("a", "b", "c")
 			s, ms := q.subscribe(watermillonceq.SubscriberOptions{CloseTimeout: 10 * time.Second}, through(&process))
 			m := <-ms
 			<-ms
 			kind.For = time.Hour
 			process.At(kind)
 			m.Ack()
-			if took := q.closes(s); took > most {
+			if took := q.closeTimed(s); took > most {
 				t.Errorf("%v: Close took %v", kind, took)
 			}
 			takes(2 * time.Hour)

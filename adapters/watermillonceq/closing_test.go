@@ -32,7 +32,7 @@ func TestRouterClosesPublisherLast(t *testing.T) {
 	inTime(t, func(t *testing.T, w *world) {
 		q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
 		made := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
-		q.publishes("a")
+		q.publishTexts("a")
 		s, err := watermillonceq.NewSubscriber(q.open, &watermillonceq.SubscriberOptions{Grace: 10 * time.Second})
 		if err != nil {
 			t.Fatal(err)
@@ -98,7 +98,7 @@ func TestCloseIsBounded(t *testing.T) {
 		bubble(t, func(t *testing.T, w *world) {
 			q := w.queue(membroker.Options{Preset: membroker.SQSStandard}, watermillonceq.PublisherOptions{})
 			const n = 500
-			q.publishes(make([]string, n)...)
+			q.publishTexts(make([]string, n)...)
 			b := &hangs{from: make(chan struct{})}
 			log := new(logged)
 			s, ms := q.subscribe(watermillonceq.SubscriberOptions{Concurrency: n, Logger: log}, func(inner broker.Broker) broker.Broker {
@@ -117,7 +117,7 @@ func TestCloseIsBounded(t *testing.T) {
 					m.Nack()
 				}
 			}
-			if took, most := q.closes(s), watermillonceq.DefaultCloseTimeout+watermillonceq.DefaultCallTimeout; took > most {
+			if took, most := q.closeTimed(s), watermillonceq.DefaultCloseTimeout+watermillonceq.DefaultCallTimeout; took > most {
 				t.Errorf("Close took %v, want %v at most", took, most)
 			}
 			if log.errors() < n {
@@ -131,7 +131,7 @@ func TestCloseIsBounded(t *testing.T) {
 func TestLongestTimes(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
-		q.publishes("a")
+		q.publishTexts("a")
 		b := &slowExtend{begun: make(chan struct{})}
 		s, ms := q.subscribe(watermillonceq.SubscriberOptions{
 			CloseTimeout: math.MaxInt64, Grace: math.MaxInt64 - 1, CallTimeout: math.MaxInt64,
@@ -148,7 +148,7 @@ func TestLongestTimes(t *testing.T) {
 		if took := time.Since(from); took > 15*time.Second {
 			t.Errorf("the message came again after %v: an extension has undone its nack", took)
 		}
-		q.closes(s)
+		q.closeTimed(s)
 		q.wantDepth(0, 0, 0)
 	})
 }
@@ -172,12 +172,12 @@ func (b *slowExtend) Extend(ctx context.Context, hs []broker.Hold) error {
 func TestBackoffPanics(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
-		q.publishes("a")
+		q.publishTexts("a")
 		log := new(logged)
 		s, ms := q.subscribe(watermillonceq.SubscriberOptions{Logger: log, Backoff: func(int) time.Duration { panic("no") }}, nil)
 		(<-ms).Nack()
 		(<-ms).Ack()
-		q.closes(s)
+		q.closeTimed(s)
 		q.wantDepth(0, 0, 0)
 		if log.errors() != 1 {
 			t.Errorf("%d errors were logged", log.errors())
@@ -190,23 +190,23 @@ func TestBackoffPanics(t *testing.T) {
 func TestLostBeforeHandedOn(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
-		q.publishes("a")
+		q.publishTexts("a")
 		s, ms := q.subscribe(watermillonceq.SubscriberOptions{Concurrency: 1}, func(inner broker.Broker) broker.Broker {
 			return &cutOff{Broker: inner, until: time.Now().Add(2 * time.Minute)}
 		})
 		takes(time.Minute) // nobody reads, and no extension arrives
 		other, others := q.subscribe(watermillonceq.SubscriberOptions{}, nil)
 		(<-others).Ack()
-		q.closes(other)
+		q.closeTimed(other)
 		takes(2 * time.Minute)
 		select {
 		case <-ms:
 			t.Fatal("a message that another consumer has had and acked is handed on")
 		case <-time.After(time.Minute):
 		}
-		q.publishes("b")
+		q.publishTexts("b")
 		(<-ms).Ack()
-		q.closes(s)
+		q.closeTimed(s)
 		q.wantDepth(0, 0, 0)
 	})
 }

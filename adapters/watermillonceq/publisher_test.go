@@ -70,7 +70,7 @@ func TestPublishReceived(t *testing.T) {
 		if len(keys) != 3 {
 			t.Error("the keys are", keys)
 		}
-		q.closes(s)
+		q.closeTimed(s)
 	})
 }
 

@@ -162,7 +162,7 @@ func randomWorld(t *testing.T, w *world, seed uint64) {
 		}
 		break
 	}
-	made.closes(s)
+	made.closeTimed(s)
 	for _, uuids := range succeeded {
 		if published[uuids[0]] == 0 {
 			t.Errorf("%s was never published", uuids[0])

@@ -43,8 +43,8 @@ func (w *world) queue(o membroker.Options, p watermillonceq.PublisherOptions) *q
 
 func (q *queue) open(string) (broker.Broker, error) { return q.b, nil }
 
-// publishes sends messages with these payloads.
-func (q *queue) publishes(payloads ...string) {
+// publishTexts sends messages with these payloads.
+func (q *queue) publishTexts(payloads ...string) {
 	q.Helper()
 	for _, p := range payloads {
 		q.publish(q.pub, "t", message.NewMessage(watermill.NewUUID(), []byte(p)))
@@ -84,8 +84,8 @@ func (b *ofProcess) Send(ctx context.Context, ms []broker.Outgoing) ([]string, e
 	return b.sender.Send(ctx, ms)
 }
 
-// closes closes a Subscriber, and tells how long that took.
-func (q *queue) closes(s *watermillonceq.Subscriber) time.Duration {
+// closeTimed closes a Subscriber, and tells how long that took.
+func (q *queue) closeTimed(s *watermillonceq.Subscriber) time.Duration {
 	q.Helper()
 	begin := time.Now()
 	if err := s.Close(); err != nil {
@@ -109,7 +109,7 @@ func TestHeartbeat(t *testing.T) {
 			q := w.queue(membroker.Options{Preset: preset}, watermillonceq.PublisherOptions{})
 			s, ms := q.subscribe(watermillonceq.SubscriberOptions{Concurrency: 1}, nil)
 			other, others := q.subscribe(watermillonceq.SubscriberOptions{}, nil)
-			q.publishes("a")
+			q.publishTexts("a")
 			var msg *message.Message
 			select {
 			case msg = <-ms:
@@ -130,8 +130,8 @@ func TestHeartbeat(t *testing.T) {
 			if msg.Context().Err() == nil {
 				t.Error("the context goes on after the Ack")
 			}
-			q.closes(s)
-			q.closes(other)
+			q.closeTimed(s)
+			q.closeTimed(other)
 			q.wantDepth(0, 0, 0)
 		})
 	}
@@ -142,7 +142,7 @@ func TestLongestHold(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		q := w.queue(membroker.Options{Preset: membroker.SQSStandard}, watermillonceq.PublisherOptions{})
 		s, ms := q.subscribe(watermillonceq.SubscriberOptions{}, nil)
-		q.publishes("a")
+		q.publishTexts("a")
 		<-ms
 		begin := time.Now()
 		again := <-ms
@@ -150,7 +150,7 @@ func TestLongestHold(t *testing.T) {
 			t.Errorf("it came again after %v, of %v", took, most)
 		}
 		again.Ack()
-		q.closes(s)
+		q.closeTimed(s)
 		q.wantDepth(0, 0, 0)
 	})
 }
@@ -160,13 +160,13 @@ func TestLongestHold(t *testing.T) {
 func TestCloseDrains(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
-		q.publishes("a", "b", "c", "d", "e")
+		q.publishTexts("a", "b", "c", "d", "e")
 		s, ms := q.subscribe(watermillonceq.SubscriberOptions{}, nil)
 		acked, nacked := <-ms, <-ms
 		takes(time.Second)
 		q.wantDepth(0, 5, 0)
 		closed := make(chan time.Duration)
-		go func() { closed <- q.closes(s) }()
+		go func() { closed <- q.closeTimed(s) }()
 		takes(time.Second)
 		if acked.Context().Err() == nil {
 			t.Error("the context has not ended with the subscription")
@@ -193,11 +193,11 @@ func TestCloseDrains(t *testing.T) {
 func TestCloseLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
-		q.publishes("a")
+		q.publishTexts("a")
 		s, ms := q.subscribe(watermillonceq.SubscriberOptions{CloseTimeout: 2 * time.Minute}, nil)
 		<-ms
 		takes(time.Second)
-		if took := q.closes(s); took != 2*time.Minute {
+		if took := q.closeTimed(s); took != 2*time.Minute {
 			t.Errorf("Close took %v", took)
 		}
 		q.wantDepth(0, 1, 0)
@@ -220,7 +220,7 @@ func TestSubscriptionEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		q.publishes("a")
+		q.publishTexts("a")
 		msg := <-ms
 		end()
 		takes(9 * time.Second)
@@ -244,7 +244,7 @@ func TestSubscriptionEnds(t *testing.T) {
 		if again.UUID != msg.UUID {
 			t.Error("another message:", again.UUID)
 		}
-		q.closes(s)
+		q.closeTimed(s)
 		q.wantDepth(0, 0, 0)
 	})
 }
@@ -254,7 +254,7 @@ func TestBackoff(t *testing.T) {
 	bubble(t, func(t *testing.T, w *world) {
 		q := w.queue(membroker.Options{}, watermillonceq.PublisherOptions{})
 		s, ms := q.subscribe(watermillonceq.SubscriberOptions{}, nil)
-		q.publishes("a")
+		q.publishTexts("a")
 		last := time.Now()
 		for n, least := range []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second} {
 			msg := <-ms
@@ -265,7 +265,7 @@ func TestBackoff(t *testing.T) {
 			msg.Nack()
 		}
 		(<-ms).Ack()
-		q.closes(s)
+		q.closeTimed(s)
 	})
 }
 
@@ -280,7 +280,7 @@ func TestGroups(t *testing.T) {
 					return nil
 				},
 			})
-			q.publishes("a1", "a2", "a3", "b1", "b2", "c1")
+			q.publishTexts("a1", "a2", "a3", "b1", "b2", "c1")
 			s, ms := q.subscribe(watermillonceq.SubscriberOptions{Backoff: func(int) time.Duration { return time.Second }}, nil)
 			var got []string
 			held := map[string]*message.Message{}
@@ -308,7 +308,7 @@ func TestGroups(t *testing.T) {
 			if fmt.Sprint(got) != "[a1 a2 a3 b2]" {
 				t.Errorf("%v: then came %v", preset, got)
 			}
-			q.closes(s)
+			q.closeTimed(s)
 			q.wantDepth(0, 0, 0)
 		})
 	}
@@ -320,11 +320,11 @@ func TestGroupsClose(t *testing.T) {
 		q := w.queue(membroker.Options{Preset: membroker.SQSFIFO}, watermillonceq.PublisherOptions{
 			Prepare: func(_ string, _ *message.Message, out *broker.Outgoing) error { out.Group = "g"; return nil },
 		})
-		q.publishes("1", "2", "3")
+		q.publishTexts("1", "2", "3")
 		s, ms := q.subscribe(watermillonceq.SubscriberOptions{}, nil)
 		first := <-ms
 		time.AfterFunc(time.Second, func() { first.Ack() })
-		q.closes(s)
+		q.closeTimed(s)
 		s, ms = q.subscribe(watermillonceq.SubscriberOptions{}, nil)
 		for _, want := range []string{"2", "3"} {
 			m := <-ms
@@ -333,7 +333,7 @@ func TestGroupsClose(t *testing.T) {
 			}
 			m.Ack()
 		}
-		q.closes(s)
+		q.closeTimed(s)
 		q.wantDepth(0, 0, 0)
 	})
 }
@@ -361,7 +361,7 @@ func TestNotBefore(t *testing.T) {
 			if at["1"] < time.Minute || at["1"] > time.Minute+time.Second || (group != "") != (at["2"] >= at["1"]) {
 				t.Errorf("group %q: they came after %v", group, at)
 			}
-			q.closes(s)
+			q.closeTimed(s)
 		})
 	}
 }
@@ -380,7 +380,7 @@ func TestLostDelivery(t *testing.T) {
 			takes(2 * time.Minute)
 			return nil, msg.Context().Err()
 		})
-		q.publishes("a")
+		q.publishTexts("a")
 		process.At(onceqtest.Fault{Op: onceqtest.Extend, Kind: onceqtest.Fail, For: 35 * time.Second})
 		for range 2 {
 			msg := <-ms
@@ -397,7 +397,7 @@ func TestLostDelivery(t *testing.T) {
 		if runs != 1 {
 			t.Errorf("%d runs", runs)
 		}
-		q.closes(s)
+		q.closeTimed(s)
 		q.wantDepth(0, 0, 0)
 	})
 }
@@ -454,7 +454,7 @@ func TestBesideAWorker(t *testing.T) {
 			}
 			msg.Ack()
 		}
-		q.closes(s)
+		q.closeTimed(s)
 		worker, err := p.Worker(q.b, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue})
 		if err != nil {
 			t.Fatal(err)

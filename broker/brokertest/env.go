@@ -199,8 +199,8 @@ func (e *env) between(from, by time.Time, what string) *broker.Message {
 	return ms[0]
 }
 
-// comes brings one message, which must come by the time by.
-func (e *env) comes(by time.Time, what string) *broker.Message {
+// receiveBy brings one message, which must come by the time by.
+func (e *env) receiveBy(by time.Time, what string) *broker.Message {
 	e.Helper()
 	return e.between(time.Time{}, by, what)
 }

@@ -157,7 +157,7 @@ func lateExtensionNeverHides(e *env) {
 	m := e.takeOne()
 	e.lapse(time.Now())
 	e.staleAnswer(e.b.Extend(e.Context(), []broker.Hold{{Receipt: m.Receipt, For: e.hold}}), "Extend after the deadline")
-	again := e.comes(time.Now().Add(e.prompt), "the message, which nobody holds,")
+	again := e.receiveBy(time.Now().Add(e.prompt), "the message, which nobody holds,")
 	e.same(again, m)
 	e.ack(again)
 	e.gone("after the ack of the next delivery")
@@ -201,7 +201,7 @@ func holdEndsAtMaxTotal(e *env) {
 		}
 		e.Pause(step / 2)
 	}
-	e.same(e.comes(end.Add(e.h.Slack), "a message held for MaxTotal"), m)
+	e.same(e.receiveBy(end.Add(e.h.Slack), "a message held for MaxTotal"), m)
 }
 
 func extensionUnsupported(e *env) {
@@ -222,7 +222,7 @@ func lateAckTellsTheTruth(e *env) {
 	case err == nil:
 		e.gone("after a late ack that succeeded")
 	case errors.Is(err, broker.ErrReceiptExpired):
-		e.same(e.comes(time.Now().Add(e.prompt), "a message whose late ack was refused"), m)
+		e.same(e.receiveBy(time.Now().Add(e.prompt), "a message whose late ack was refused"), m)
 	default:
 		e.Errorf("the late ack was answered: %v", err)
 	}
@@ -284,7 +284,7 @@ func attemptsRise(e *env) {
 		default:
 			delay := min(e.v/2, e.l.MaxNack)
 			e.nack(m, delay)
-			m = e.comes(time.Now().Add(delay+max(e.prompt, e.h.Slack)), "a message nacked with a delay")
+			m = e.receiveBy(time.Now().Add(delay+max(e.prompt, e.h.Slack)), "a message nacked with a delay")
 		}
 	}
 }

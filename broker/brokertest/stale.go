@@ -64,7 +64,7 @@ func staleNack(e *env) {
 		s.back(e, nil)
 		return
 	}
-	m := e.comes(s.answered.Add(e.v+e.h.Slack), "the message, after a stale nack,")
+	m := e.receiveBy(s.answered.Add(e.v+e.h.Slack), "the message, after a stale nack,")
 	if early := time.Until(s.m.Deadline); early > 0 && time.Since(s.settled) > e.prompt {
 		e.Errorf("after a stale nack the message came neither at once nor at the end of its newest delivery, but %v before that", early)
 	}

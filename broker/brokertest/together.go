@@ -117,7 +117,7 @@ func endedContext(e *env) {
 	if applied("Nack", e.b.Nack(ctx, []broker.Hold{{Receipt: m.Receipt}})) {
 		m = e.takeOne()
 	} else {
-		m = e.comes(answered.Add(e.v+e.h.Slack), "a message, given back or not,")
+		m = e.receiveBy(answered.Add(e.v+e.h.Slack), "a message, given back or not,")
 	}
 	if e.l.Extends {
 		e.Pause(e.v / 4)
@@ -125,7 +125,7 @@ func endedContext(e *env) {
 		if applied("Extend", e.b.Extend(ctx, []broker.Hold{{Receipt: m.Receipt, For: e.hold}})) {
 			m = e.between(from, time.Now().Add(e.hold+e.h.Slack), "a message extended with an ended context")
 		} else {
-			m = e.comes(time.Now().Add(e.hold+e.h.Slack), "a message, extended or not,")
+			m = e.receiveBy(time.Now().Add(e.hold+e.h.Slack), "a message, extended or not,")
 		}
 	}
 	if applied("Ack", e.b.Ack(ctx, []broker.Receipt{m.Receipt})) {
@@ -345,7 +345,7 @@ func throttled(e *env) {
 	}
 	e.ack(ms[1])
 	e.nack(ms[0], 0)
-	again := e.comes(time.Now().Add(e.prompt+e.h.Slack), "the message whose ack was throttled, nacked afterwards,")
+	again := e.receiveBy(time.Now().Add(e.prompt+e.h.Slack), "the message whose ack was throttled, nacked afterwards,")
 	e.same(again, ms[0])
 	e.ack(again)
 

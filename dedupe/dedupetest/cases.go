@@ -40,13 +40,13 @@ func walkCases() []testCase {
 		{
 			Name: "random-walk",
 			Rule: "any sequence of calls gives the answers and records that the tables give",
-			Run:  func(e *env) { e.walks(e) },
+			Run:  func(e *env) { e.walkRandomly(e) },
 		},
 		{
 			Name:  "random-walk-on-two-handles",
 			Rule:  "any sequence of calls from two processes gives the answers and records that the tables give",
 			Needs: []need{second},
-			Run:   func(e *env) { e.walks(e, e.on(e.subject.Second(e.TB))) },
+			Run:   func(e *env) { e.walkRandomly(e, e.on(e.subject.Second(e.TB))) },
 		},
 	}
 }

@@ -18,8 +18,8 @@ func pastCases() []testCase {
 			Name: "past-after-a-release",
 			Rule: "a claim that replaces a released attempt folds it into Past: number, fence, owner, times, end, class and text",
 			Run: func(e *env) {
-				e.tries("a", settled(dedupe.Released))
-				e.tries("b", settled(dedupe.Released))
+				e.claimAfter("a", settled(dedupe.Released))
+				e.claimAfter("b", settled(dedupe.Released))
 			},
 		},
 		{
@@ -31,8 +31,8 @@ func pastCases() []testCase {
 			Name: "past-after-a-replay",
 			Rule: "a claim that reopens folds the failure into Past, marked, although it forgets the failure's errors; it answers the failure's class",
 			Run: func(e *env) {
-				e.tries("a", settled(dedupe.Released))
-				e.tries("b", settled(dedupe.Failed))
+				e.claimAfter("a", settled(dedupe.Released))
+				e.claimAfter("b", settled(dedupe.Failed))
 			},
 		},
 		{
@@ -63,9 +63,9 @@ func pastCases() []testCase {
 	}
 }
 
-// tries claims k as owner, lets end happen, and claims again: the last claim's Past and answer are
-// compared with the tables, as always, and here with the words of the rules.
-func (e *env) tries(owner string, end func(player, dedupe.Key, dedupe.Token)) dedupe.Claim {
+// claimAfter claims k as owner, lets end happen, and claims again: the last claim's Past and answer
+// are compared with the tables, as always, and here with the words of the rules.
+func (e *env) claimAfter(owner string, end func(player, dedupe.Key, dedupe.Token)) dedupe.Claim {
 	e.Helper()
 	k := key("k")
 	q := e.request(k)
@@ -108,7 +108,7 @@ func (e *env) read(k dedupe.Key) *dedupe.Record {
 }
 
 func pastDeadLease(e *env) {
-	c := e.tries("a", die)
+	c := e.claimAfter("a", die)
 	if c.From != "a" {
 		e.Errorf("the takeover says that the lease was of %q, want a", c.From)
 	}
@@ -149,7 +149,7 @@ func pastPark(e *env) {
 
 func pastDone(e *env) {
 	k := key("k")
-	e.tries("a", settled(dedupe.Released))
+	e.claimAfter("a", settled(dedupe.Released))
 	q := e.request(k)
 	e.claim(q)
 	settled(dedupe.Done)(e, k, q.Token)

@@ -97,7 +97,7 @@ func (w *watcher) claim(q dedupe.ClaimRequest) dedupe.Claim {
 }
 
 func (w *watcher) renew(n dedupe.Renewal) error {
-	s := w.meets(n.Key, n.Token)
+	s := w.situation(n.Key, n.Token)
 	for _, r := range machine.RenewTable() {
 		if r.Matches(s) {
 			w.row = "renew" + r.Name
@@ -108,7 +108,7 @@ func (w *watcher) renew(n dedupe.Renewal) error {
 }
 
 func (w *watcher) settle(t dedupe.Settlement) dedupe.Settled {
-	s := w.meets(t.Key, t.Token)
+	s := w.situation(t.Key, t.Token)
 	s.Unparks = t.Unparks
 	for _, r := range machine.SettleTable() {
 		if r.Matches(s, t.To, t.Joined) {
@@ -119,9 +119,9 @@ func (w *watcher) settle(t dedupe.Settlement) dedupe.Settled {
 	return w.model.settle(t)
 }
 
-// meets is what a call with t finds. The records that have expired count as absent here; the stores
-// may answer for them or not.
-func (w *watcher) meets(k dedupe.Key, t dedupe.Token) machine.Situation {
+// situation is what a call with t finds. The records that have expired count as absent here; the
+// stores may answer for them or not.
+func (w *watcher) situation(k dedupe.Key, t dedupe.Token) machine.Situation {
 	r := w.at(k)
 	return machine.Situation{At: machine.Meet(r, &dedupe.ClaimRequest{}, time.Now()).At, Own: r.Token == t}
 }

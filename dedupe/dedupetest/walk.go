@@ -25,7 +25,7 @@ type walk struct {
 	trace  []string
 }
 
-func (e *env) walks(handles ...*env) {
+func (e *env) walkRandomly(handles ...*env) {
 	walks, steps := 1, 250
 	if e.h.Virtual {
 		walks, steps = 4, 1000

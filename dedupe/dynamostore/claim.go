@@ -60,7 +60,7 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 			(found.rec.ClaimedAt.Equal(guess) || found.rec.ClaimedAt.After(now.Add(s.kept(0, true)))) {
 			// Our own insertion, whose answer was lost: in this call, or in one before it from a
 			// host that was ahead.
-			found.unsay()
+			found.discardUnproven()
 		}
 		var after dedupe.Record
 		version := uint64(1)
@@ -89,12 +89,12 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 			continue
 		case err != nil:
 			return dedupe.Claim{}, s.explain(ctx, "Claim", err)
-		case no == nil && c.Outcome == dedupe.Won && (s.clock.misled(at) || !known && s.clock.spread() > margin):
+		case no == nil && c.Outcome == dedupe.Won && (s.clock.isMisled(at) || !known && s.clock.spread() > margin):
 			// The lease was written by a wrong time: to others it may end early, have ended, or go
 			// on for long. The same claim is written again with the right time.
 			again := &stored{rec: after, fence: after.Fence, last: after.Fence, version: version}
 			if found == nil || found.last == 0 {
-				again.unsay()
+				again.discardUnproven()
 			}
 			found = again
 			continue
@@ -111,12 +111,12 @@ func (s *Store) claim(ctx context.Context, q *dedupe.ClaimRequest) (dedupe.Claim
 	return dedupe.Claim{}, fmt.Errorf("dynamostore: Claim: the record changes all the time: %w", dedupe.ErrBusy)
 }
 
-// unsay discards a claim that was inserted by a time that may be wrong and has been reported to
-// nobody. What takes its place begins anew, with times and a fence of the right time. That fence
-// may be lower, which is harmless because the discarded claim was never reported as won. A fence
-// that is ten minutes ahead must not stay: after DynamoDB has deleted the record, the next one
-// would be lower.
-func (st *stored) unsay() { st.rec, st.last = dedupe.Record{}, 0 }
+// discardUnproven discards a claim that was inserted by a time that may be wrong and has been
+// reported to nobody. What takes its place begins anew, with times and a fence of the right time.
+// That fence may be lower, which is harmless because the discarded claim was never reported as won.
+// A fence that is ten minutes ahead must not stay: after DynamoDB has deleted the record, the next
+// one would be lower.
+func (st *stored) discardUnproven() { st.rec, st.last = dedupe.Record{}, 0 }
 
 // kept is how long a lease of ttl is kept in the table. While the time is unknown, half a margin is
 // added. The store lets a guess stand that is up to half a margin behind its estimate of the

@@ -75,7 +75,7 @@ func (s *Store) boundTries(stack *middleware.Stack) error {
 			if err != nil && try.Err() != nil && ctx.Err() == nil && !answeredBy(err) {
 				err = &tryError{after: d, cause: err}
 			}
-			if err != nil && !errors.As(err, new(*types.ConditionalCheckFailedException)) && s.clock.disproves(ctx) {
+			if err != nil && !errors.As(err, new(*types.ConditionalCheckFailedException)) && s.clock.isDisproved(ctx) {
 				err = fmt.Errorf("%w: %v", errMisled, err) //nolint:errorlint // hides what the SDK would repeat
 			}
 			return out, meta, err

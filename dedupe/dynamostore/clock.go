@@ -114,10 +114,10 @@ func (c *clock) assume() {
 // reading is a time that was taken for the service's, and the host's own just before it.
 type reading struct{ now, sent time.Time }
 
-// misled reports whether the reading was far from the service's time by what is known now, or may
+// isMisled reports whether the reading was far from the service's time by what is known now, or may
 // have been. It may have been if the service's time is still not known, or if the host was
 // suspended meanwhile, with one of its clocks or both.
-func (c *clock) misled(r reading) bool {
+func (c *clock) isMisled(r reading) bool {
 	t, known := c.now()
 	return !known || t.Sub(r.now.Add(time.Since(r.sent))).Abs() > margin/2
 }
@@ -142,11 +142,11 @@ func guessing(ctx context.Context, r reading) context.Context {
 	return context.WithValue(ctx, guessKey{}, r)
 }
 
-// disproves reports whether the request under ctx was a guess, and is known to be a wrong one.
-func (c *clock) disproves(ctx context.Context) bool {
+// isDisproved reports whether the request under ctx was a guess, and is known to be a wrong one.
+func (c *clock) isDisproved(ctx context.Context) bool {
 	r, guess := ctx.Value(guessKey{}).(reading)
 	_, known := c.now()
-	return guess && known && c.misled(r)
+	return guess && known && c.isMisled(r)
 }
 
 // sure is a known time for a call of a claim's own. The time is not known in a process's first

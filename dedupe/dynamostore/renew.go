@@ -71,7 +71,7 @@ func (s *Store) renew(ctx context.Context, n *dedupe.Renewal) (time.Time, error)
 			continue
 		case err != nil:
 			return time.Time{}, s.explain(ctx, "Renew", err)
-		case no == nil && s.clock.misled(at):
+		case no == nil && s.clock.isMisled(at):
 			longer = false // to others the lease may end early, or have ended
 			continue
 		case no == nil:

@@ -152,7 +152,7 @@ func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.C
 	if err := s.ready(ctx, len(rs)); err != nil {
 		return nil, err
 	}
-	w := s.waits(ctx)
+	w := s.insertWaits(ctx)
 	made := claimsMade.Get().(*claims)
 	defer made.end()
 	divide := func(valid []int) [][]int {
@@ -182,7 +182,7 @@ const (
 	narrow = 8
 )
 
-func (s *Store) waits(ctx context.Context) *waits {
+func (s *Store) insertWaits(ctx context.Context) *waits {
 	w := &waits{each: s.insertWait, left: maxWaits}
 	if end, ok := ctx.Deadline(); ok {
 		w.each, w.end = min(w.each, time.Until(end)/(maxWaits*5/4)), end

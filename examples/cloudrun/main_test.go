@@ -66,8 +66,8 @@ func start(t *testing.T, env ...string) *process {
 	return p
 }
 
-// says waits until the program has said so.
-func (p *process) says(t *testing.T, pattern string) []string {
+// waitForLine waits until the program has said so.
+func (p *process) waitForLine(t *testing.T, pattern string) []string {
 	t.Helper()
 	end := time.After(time.Minute)
 	for {
@@ -96,8 +96,8 @@ func get(t *testing.T, url string) (int, string) {
 // SIGTERM lets the push in flight end.
 func TestDemo(t *testing.T) {
 	p := start(t)
-	addr := "http://" + p.says(t, `"addr":"([^"]+)"`)[1]
-	answers := p.says(t, `20 pushes were answered: (.*)`)[1]
+	addr := "http://" + p.waitForLine(t, `"addr":"([^"]+)"`)[1]
+	answers := p.waitForLine(t, `20 pushes were answered: (.*)`)[1]
 	require.Equal(t, strings.TrimSpace(strings.Repeat("204 ", 2*orders)), answers)
 	require.Equal(t, orders, strings.Count(p.log(), "the bank charges once"))
 	for _, probe := range []string{"/livez", "/readyz"} {
@@ -113,7 +113,7 @@ func TestDemo(t *testing.T) {
 	defer idle.Close()
 	last := make(chan string, 1)
 	go func() { last <- push(addr+"/push", "order-last") }()
-	p.counts(t, "the bank is asked", orders+1)
+	p.waitForCount(t, "the bank is asked", orders+1)
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, "204", <-last)
 	select {
@@ -126,8 +126,8 @@ func TestDemo(t *testing.T) {
 	require.Contains(t, p.log(), `"msg":"drained","error":null`)
 }
 
-// counts waits until the program has said so n times.
-func (p *process) counts(t *testing.T, text string, n int) {
+// waitForCount waits until the program has said so n times.
+func (p *process) waitForCount(t *testing.T, text string, n int) {
 	t.Helper()
 	end := time.After(time.Minute)
 	for strings.Count(p.log(), text) < n {
@@ -144,10 +144,10 @@ func TestWithSettings(t *testing.T) {
 	db := localstack.Postgres(t)
 	p := start(t, "DEAD_LETTER_TOPIC=projects/p/topics/orders-dead", "DATABASE_URL="+db.URL, "BANK_URL=http://127.0.0.1:1",
 		"PUSH_AUDIENCE=https://orders.example/push", "PUSH_ACCOUNT=pusher@p.iam.gserviceaccount.com", "PUBSUB_EMULATOR_HOST=127.0.0.1:1")
-	addr := "http://" + p.says(t, `"addr":"([^"]+)"`)[1]
+	addr := "http://" + p.waitForLine(t, `"addr":"([^"]+)"`)[1]
 	addr = strings.Replace(addr, "[::]", "127.0.0.1", 1)
 	require.Equal(t, "401", push(addr+"/push", "order-1"))
-	p.says(t, `"reason":"the request has no token"`)
+	p.waitForLine(t, `"reason":"the request has no token"`)
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	require.NoError(t, <-p.ended, p.log())
 }

@@ -44,7 +44,7 @@ func run(ctx context.Context, o *shop.Settings, on kind, store storeOptions, s *
 	defer end()
 	d := &demo{o: o, errs: errs, began: time.Now()}
 	d.a.Store = store
-	r := &shop.Result{Settings: o, Crashes: d.crashes}
+	r := &shop.Result{Settings: o, Crashes: d.reportCrashes}
 	queues, err := on.serve(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -120,8 +120,8 @@ func (d *demo) received(on service) int {
 	return int(d.counts.ended.Load() + d.counts.cutOff.Load())
 }
 
-// crashes writes the report's lines about the kills.
-func (d *demo) crashes(t shop.Table) {
+// reportCrashes writes the report's lines about the kills.
+func (d *demo) reportCrashes(t shop.Table) {
 	remark := fmt.Sprintf("of %d worker processes", d.counts.processes.Load())
 	if left := len(d.plan); left > 0 {
 		remark += fmt.Sprintf("; for %d more the work was over too soon", left)

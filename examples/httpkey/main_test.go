@@ -89,7 +89,7 @@ func postAs(h http.Handler, client, key, body string) *httptest.ResponseRecorder
 	return w
 }
 
-func (w *world) wants(r *httptest.ResponseRecorder, status int, replayed bool, body string) {
+func (w *world) want(r *httptest.ResponseRecorder, status int, replayed bool, body string) {
 	w.Helper()
 	require.Equal(w, status, r.Code, "%s", r.Body)
 	require.Contains(w, r.Body.String(), body)
@@ -109,15 +109,15 @@ const (
 func TestAnswersOnce(t *testing.T) {
 	w := newWorld(t)
 	h, stop := w.start(nil)
-	w.wants(post(h, "k-1", order), http.StatusCreated, false, first)
-	w.wants(post(h, "k-1", order), http.StatusCreated, true, first)
-	w.wants(post(h, `"k-1"`, order), http.StatusCreated, true, first) // as the draft quotes it
+	w.want(post(h, "k-1", order), http.StatusCreated, false, first)
+	w.want(post(h, "k-1", order), http.StatusCreated, true, first)
+	w.want(post(h, `"k-1"`, order), http.StatusCreated, true, first) // as the draft quotes it
 	stop()
 
 	h, stop = w.start(nil) // the answer outlives the process
 	defer stop()
-	w.wants(post(h, "k-1", order), http.StatusCreated, true, first)
-	w.wants(post(h, "k-2", order), http.StatusCreated, false, "charge-2")
+	w.want(post(h, "k-1", order), http.StatusCreated, true, first)
+	w.want(post(h, "k-2", order), http.StatusCreated, false, "charge-2")
 	require.EqualValues(t, 2, w.calls.Load())
 }
 
@@ -125,19 +125,19 @@ func TestRefuses(t *testing.T) {
 	w := newWorld(t)
 	h, stop := w.start(nil)
 	defer stop()
-	w.wants(post(h, "", order), http.StatusBadRequest, false, "Idempotency-Key")
-	w.wants(post(h, strings.Repeat("k", 256), order), http.StatusBadRequest, false, "255")
-	w.wants(post(h, "\xff", order), http.StatusBadRequest, false, "UTF-8")
-	w.wants(post(h, "k-1", strings.Repeat("x", 1<<20+1)), http.StatusRequestEntityTooLarge, false, "too large")
+	w.want(post(h, "", order), http.StatusBadRequest, false, "Idempotency-Key")
+	w.want(post(h, strings.Repeat("k", 256), order), http.StatusBadRequest, false, "255")
+	w.want(post(h, "\xff", order), http.StatusBadRequest, false, "UTF-8")
+	w.want(post(h, "k-1", strings.Repeat("x", 1<<20+1)), http.StatusRequestEntityTooLarge, false, "too large")
 	require.Zero(t, w.calls.Load())
 
-	w.wants(post(h, "k-1", order), http.StatusCreated, false, first)
-	w.wants(post(h, "k-1", `{"cents": 9}`), http.StatusUnprocessableEntity, false, "another request")
+	w.want(post(h, "k-1", order), http.StatusCreated, false, first)
+	w.want(post(h, "k-1", `{"cents": 9}`), http.StatusUnprocessableEntity, false, "another request")
 	require.EqualValues(t, 1, w.calls.Load())
 
 	// The handler's own refusal is an answer like any other.
-	w.wants(post(h, "k-2", `{"cents": -1}`), http.StatusBadRequest, false, "positive")
-	w.wants(post(h, "k-2", `{"cents": -1}`), http.StatusBadRequest, true, "positive")
+	w.want(post(h, "k-2", `{"cents": -1}`), http.StatusBadRequest, false, "positive")
+	w.want(post(h, "k-2", `{"cents": -1}`), http.StatusBadRequest, true, "positive")
 }
 
 // A 5xx decides nothing: the client asks again under the same key, and the handler runs again.
@@ -146,10 +146,10 @@ func TestServerErrorIsNotKept(t *testing.T) {
 	h, stop := w.start(nil)
 	defer stop()
 	w.err = errors.New("the bank is closed")
-	w.wants(post(h, "k-1", order), http.StatusBadGateway, false, "closed")
+	w.want(post(h, "k-1", order), http.StatusBadGateway, false, "closed")
 	w.err = nil
-	w.wants(post(h, "k-1", order), http.StatusCreated, false, first)
-	w.wants(post(h, "k-1", order), http.StatusCreated, true, first)
+	w.want(post(h, "k-1", order), http.StatusCreated, false, first)
+	w.want(post(h, "k-1", order), http.StatusCreated, true, first)
 }
 
 // Clients that press twice, over a real connection, to two processes: one charge; the others are
@@ -214,11 +214,11 @@ func TestInProgress(t *testing.T) {
 		go post(h, "k-1", order)
 		<-time.After(5 * time.Second)
 		a := post(h, "k-1", order)
-		w.wants(a, http.StatusConflict, false, "in progress")
+		w.want(a, http.StatusConflict, false, "in progress")
 		require.Equal(t, "5", a.Header().Get("Retry-After"))
-		w.wants(post(h, "k-1", `{"cents": 9}`), http.StatusUnprocessableEntity, false, "another request")
+		w.want(post(h, "k-1", `{"cents": 9}`), http.StatusUnprocessableEntity, false, "another request")
 		<-time.After(time.Hour)
-		w.wants(post(h, "k-1", order), http.StatusCreated, true, first)
+		w.want(post(h, "k-1", order), http.StatusCreated, true, first)
 		<-time.After(time.Minute) // for a beat that is still in flight
 	})
 }
@@ -250,7 +250,7 @@ func TestCrash(t *testing.T) {
 					<-time.After(time.Second)
 					a = post(h, "k-1", order)
 				}
-				w.wants(a, http.StatusCreated, at.Op == onceqtest.Settle && at.Kind == onceqtest.CrashAfter, first)
+				w.want(a, http.StatusCreated, at.Op == onceqtest.Settle && at.Kind == onceqtest.CrashAfter, first)
 				require.Len(t, w.bank.charges, 1)
 				<-time.After(time.Minute)
 			})
@@ -265,7 +265,7 @@ func TestNoStore(t *testing.T) {
 		h, stop := w.start(nil)
 		stop()
 		a := post(h, "k-1", order)
-		w.wants(a, http.StatusServiceUnavailable, false, "this request did nothing")
+		w.want(a, http.StatusServiceUnavailable, false, "this request did nothing")
 		// Spread, because all who wait are answered together.
 		require.Regexp(t, "^[1-5]$", a.Header().Get("Retry-After"))
 		<-time.After(time.Minute)
@@ -304,7 +304,7 @@ func TestServeDrains(t *testing.T) {
 
 	h, stopped := w.start(nil)
 	defer stopped()
-	w.wants(post(h, "k-1", order), http.StatusCreated, true, first)
+	w.want(post(h, "k-1", order), http.StatusCreated, true, first)
 }
 
 // A client that never sends the rest of its body does not keep the program from ending.
@@ -340,8 +340,8 @@ func TestClientsAreAsked(t *testing.T) {
 	w := newWorld(t)
 	h, stop := w.start(nil)
 	defer stop()
-	w.wants(post(h, "k-1", order), http.StatusCreated, false, first)
-	w.wants(postAs(h, "bob", "k-1", order), http.StatusCreated, false, "charge-2")
+	w.want(post(h, "k-1", order), http.StatusCreated, false, first)
+	w.want(postAs(h, "bob", "k-1", order), http.StatusCreated, false, "charge-2")
 	for name, ask := range map[string]func(*http.Request){
 		"nobody":           func(*http.Request) {},
 		"a stranger":       func(r *http.Request) { r.SetBasicAuth("mallory", "") },

@@ -15,6 +15,7 @@ var checks = map[string]func(*tree) []string{
 	"confined": checkConfined,
 	"cycles":   checkCycles,
 	"methods":  checkMethods,
+	"verbs":    checkVerbs,
 	"bans":     checkBans,
 	"init":     checkInit,
 	"panics":   checkPanics,
@@ -69,6 +70,13 @@ func TestWallsFall(t *testing.T) {
 		{"an interface asks for the name", "methods", map[string]string{
 			"broker/x/a.go": `package x; type a struct{}; type b struct{}; func (a) end() {}; func (*b) end() {}`,
 			"broker/y/a.go": `package y; type ender interface{ end() }`,
+		}, ""},
+		{"a verb that answers nothing", "verbs", map[string]string{
+			"broker/x/a.go": `package x; type a struct{}; func (a) goesWithout(n int) error { return nil }`,
+		}, "broker/x/a.go:1: the method goesWithout"},
+		{"a question, a plural, and a test", "verbs", map[string]string{
+			"broker/x/a.go":      `package x; type a struct{}; func (a) suits() bool { return true }; func (a) keys() []int { return nil }; func (a) pass() {}`,
+			"broker/x/a_test.go": `package x; func (a) learns() {}`,
 		}, ""},
 		{"the standard library is free", "layers", map[string]string{
 			"broker/a.go": `package broker; import ("context"; "encoding/json")`,

@@ -63,7 +63,7 @@ var modules = []module{
 		why: "gocloud.dev requires the SDKs of three clouds, which nobody else shall see",
 	},
 	{dir: "adapters/otelonceq", uses: []string{"."}, why: "OpenTelemetry reaches those alone who use it"},
-	{dir: "adapters/watermillonceq", uses: []string{".", "adapters/gcppubsub"}, why: "Watermill reaches those alone who use it"},
+	{dir: "adapters/watermillonceq", uses: []string{"."}, why: "Watermill reaches those alone who use it"},
 	{
 		dir: "cmd/onceq", uses: []string{".", "adapters/gcppubsub"},
 		why: "the command brings all drivers and a library for commands, which no library's user shall see",
@@ -74,7 +74,7 @@ var modules = []module{
 		why:    "Docker's client reaches those alone who ask for it",
 	},
 	{
-		dir: "internal/tests", uses: []string{".", "adapters/gcppubsub", "adapters/gocloudpubsub", "localstack"},
+		dir: "internal/tests", uses: []string{".", "adapters/gcppubsub", "adapters/gocloudpubsub", "adapters/watermillonceq", "localstack"},
 		why: "what needs the whole house is tested there",
 	},
 	{

@@ -57,7 +57,7 @@ const DefaultTTL = 30 * time.Second
 
 // ErrSeatLost is wrapped by the error of a [Seat.Beat] that found the seat taken by another worker,
 // or removed. Nobody has lost a job by it. The next Beat takes another seat.
-var ErrSeatLost = errors.New("control: the seat is lost")
+var ErrSeatLost = control.ErrSeatLost
 
 var nowhere = place{n: -1}
 
@@ -143,7 +143,7 @@ func (t *Seat) write(ctx context.Context, card []byte) error {
 	}
 	if errors.Is(err, dedupe.ErrLeaseLost) {
 		was := t.Name()
-		t.sits(nowhere)
+		t.setPlace(nowhere)
 		return fmt.Errorf("%w: %s: %w", ErrSeatLost, was, err)
 	}
 	if err != nil {
@@ -159,7 +159,7 @@ func (t *Seat) Leave(ctx context.Context) error {
 		return nil
 	}
 	k, token := key(t.o.Queue, t.n), t.token
-	t.sits(nowhere)
+	t.setPlace(nowhere)
 	if err := t.free(ctx, k, token); err != nil {
 		return fmt.Errorf("control: leaving the seat %s: %w", k.Key, err)
 	}
@@ -174,7 +174,7 @@ func (t *Seat) free(ctx context.Context, k dedupe.Key, token dedupe.Token) error
 	return err
 }
 
-func (t *Seat) sits(at place) {
+func (t *Seat) setPlace(at place) {
 	t.place = at
 	if at.n < 0 {
 		t.name.Store(nil)
@@ -196,7 +196,7 @@ func (t *Seat) claim(ctx context.Context, n int) (bool, error) {
 	case c.Outcome != dedupe.Won:
 		return false, nil
 	}
-	t.sits(place{n, token, c.StateNo})
+	t.setPlace(place{n, token, c.StateNo})
 	return true, nil
 }
 
@@ -328,7 +328,7 @@ func (t *Seat) moveDown(ctx context.Context, card []byte) (moved bool, err error
 		if err := t.write(ctx, card); err != nil {
 			// It is not known whether anybody sees us there. The old seat is as good.
 			_ = t.free(ctx, key(t.o.Queue, here.n), here.token)
-			t.sits(was)
+			t.setPlace(was)
 			return false, err
 		}
 		return true, t.free(ctx, key(t.o.Queue, was.n), was.token)

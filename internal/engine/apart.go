@@ -56,7 +56,7 @@ func apart[J any](rs []*Run[J], err error, call func(i int) error) (errs []error
 // when the store (or the queue) has answered others since the run's first such call was sent. last
 // is when it answered, and sent is when this call began.
 func (r *Run[J]) outlived(last *atomic.Int64, sent time.Time) bool {
-	m := r.makes()
+	m := r.ensureLater()
 	if m.failing == 0 {
 		m.failing = max(1, sent.Sub(r.f.en.epoch))
 	}

@@ -120,7 +120,7 @@ func (en *Engine[J]) landRenewals(ctx context.Context, rs []*Run[J], at []int, a
 		r, e := rs[i], answers[n].Err
 		switch {
 		case e == nil:
-			en.nears(en.leases.Left(&r.held))
+			en.noteMargin(en.leases.Left(&r.held))
 			en.leases.Update(&r.held, answers[n].Deadline)
 		case errors.Is(e, dedupe.ErrLeaseLost):
 			errs[i] = en.claimGone(r)
@@ -202,8 +202,8 @@ func (en *Engine[J]) lost(r *Run[J], err error) {
 	}
 }
 
-// nears notes how much time was left to a deadline when its beat was answered.
-func (en *Engine[J]) nears(left time.Duration) {
+// noteMargin notes how much time was left to a deadline when its beat was answered.
+func (en *Engine[J]) noteMargin(left time.Duration) {
 	now := max(1, int64(left))
 	for {
 		least := en.nearest.Load()

@@ -241,7 +241,7 @@ func (en *Engine[J]) answered(r *Run[J], c *dedupe.Claim, sent, now time.Time) b
 	}
 	r.Said, r.tries = c.Outcome, 0
 	if c.Record != nil {
-		k := r.knows()
+		k := r.ensureKnown()
 		k.record, k.parked = c.Record, c.Outcome == dedupe.IsParked && c.Fresh
 	}
 	switch c.Outcome {
@@ -251,7 +251,7 @@ func (en *Engine[J]) answered(r *Run[J], c *dedupe.Claim, sent, now time.Time) b
 		en.putOff(r, c)
 	case dedupe.AlreadyDone:
 		if c.Record != nil {
-			r.makes().result = c.Record.Result
+			r.ensureLater().result = c.Record.Result
 		}
 		en.finish(r, Ack, 0, AlreadyDone)
 	case dedupe.AlreadyFailed, dedupe.IsParked:
@@ -261,7 +261,7 @@ func (en *Engine[J]) answered(r *Run[J], c *dedupe.Claim, sent, now time.Time) b
 	case dedupe.Stale:
 		// The store has seen the token before, in a late packet of ours. The claim is sent again
 		// with a new token, once.
-		if r.knows().stales++; r.known.stales > 1 {
+		if r.ensureKnown().stales++; r.known.stales > 1 {
 			en.finish(r, Nack, 0, Stale)
 			return false
 		}
@@ -274,10 +274,10 @@ func (en *Engine[J]) answered(r *Run[J], c *dedupe.Claim, sent, now time.Time) b
 func (en *Engine[J]) won(r *Run[J], c *dedupe.Claim, now time.Time) bool {
 	r.Fence = c.Lease.Fence
 	if c.FirstErr != "" {
-		r.knows().firstErr = c.FirstErr
+		r.ensureKnown().firstErr = c.FirstErr
 	}
 	if c.ErrClass != "" || c.From != "" || !c.LastEnd.IsZero() || c.State != nil {
-		k := r.knows()
+		k := r.ensureKnown()
 		k.prevClass, k.from, k.deadFor, k.lastEnd = c.ErrClass, c.From, c.DeadFor, c.LastEnd
 		k.state, k.stateNo = c.State, c.StateNo
 	}
@@ -417,7 +417,7 @@ func (en *Engine[J]) unanswered(r *Run[J], err error, sent *time.Time) {
 	} else {
 		r.tries++
 	}
-	waited := r.errsAlone(alone)
+	waited := r.erringAlone(alone)
 	if alone && waited >= en.o.SettleTimeout && bound == 0 && r.f.IsOpen() {
 		en.probe(r.Key.Scope)
 	}

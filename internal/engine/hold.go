@@ -96,7 +96,7 @@ func (en *Engine[J]) holdBatch(rs []*Run[J]) {
 			}
 		default:
 			recv = r.f.Terms.Deliveries
-			r.awaits(h.done)
+			r.settleAfter(h.done)
 			h.runs, h.ends = append(h.runs, r), append(h.ends, now.Add(d))
 			h.batch = append(h.batch, broker.Hold{Receipt: r.receipt, For: d})
 		}
@@ -105,7 +105,7 @@ func (en *Engine[J]) holdBatch(rs []*Run[J]) {
 			en.unkept(r)
 		}
 	}
-	en.holdsAfter(en.o.Visibility/6, next)
+	en.holdAfter(en.o.Visibility/6, next)
 	if len(h.runs) == 0 {
 		return
 	}
@@ -116,10 +116,10 @@ func (en *Engine[J]) holdBatch(rs []*Run[J]) {
 	_, h.err = Guard(func() (struct{}, error) { return struct{}{}, recv.Extend(ctx, h.batch) })
 }
 
-// awaits makes a nack or an ack of the run wait until landed is closed, which is when an extension
-// in flight has its answer. It may wait for another extension already, when a delivery was handed
-// over amid its extension. Then it waits for both. The caller holds the run's lock.
-func (r *Run[J]) awaits(landed chan struct{}) {
+// settleAfter makes a nack or an ack of the run wait until landed is closed, which is when an
+// extension in flight has its answer. It may wait for another extension already, when a delivery
+// was handed over amid its extension. Then it waits for both. The caller holds the run's lock.
+func (r *Run[J]) settleAfter(landed chan struct{}) {
 	before := r.extending
 	select {
 	case <-before:
@@ -167,11 +167,11 @@ func (h *holding[J]) land() {
 		}
 	}
 	close(h.done)
-	h.en.holdsAfter(pause, again)
-	h.en.holdsAfter(h.en.o.Visibility/3, next)
+	h.en.holdAfter(pause, again)
+	h.en.holdAfter(h.en.o.Visibility/3, next)
 }
 
-func (en *Engine[J]) holdsAfter(d time.Duration, rs []*Run[J]) {
+func (en *Engine[J]) holdAfter(d time.Duration, rs []*Run[J]) {
 	if len(rs) > 0 {
 		time.AfterFunc(d, func() { en.holds.Add(rs...) })
 	}
@@ -196,7 +196,7 @@ func (h *holding[J]) extended(i int, answered time.Time) (follows int) {
 	switch {
 	case r.receipt != h.batch[i].Receipt: // a redelivery has handed its receipt over meanwhile
 	case err == nil && !late:
-		en.nears(r.deliveryEnds.Sub(answered))
+		en.noteMargin(r.deliveryEnds.Sub(answered))
 		r.deliveryEnds = h.ends[i]
 		if !r.claimHeld {
 			en.leases.Update(&r.held, h.ends[i])
@@ -349,7 +349,7 @@ func (r *Run[J]) TakeReceipt(again *Run[J]) {
 	again.mu.Unlock()
 	r.mu.Lock()
 	r.receipt, r.deliveryEnds, r.deliveryLost, r.received = again.Message.Receipt, ends, false, again.received
-	r.awaits(extending)
+	r.settleAfter(extending)
 	r.mu.Unlock()
 }
 

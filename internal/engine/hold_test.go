@@ -127,7 +127,7 @@ func TestHangingStoreIsNoErrorOfTheEntry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		en, r, _ := newBareRun(t)
 		rs, sent := []*Run[job]{r}, time.Now()
-		r.makes().failing = 1
+		r.ensureLater().failing = 1
 		en.lastClaim.Store(int64(time.Hour)) // others were answered
 		if at := en.aloneSince(rs, sent, errors.New("row is damaged")); at == nil {
 			t.Error("an error of a call of its own is not the entry's")

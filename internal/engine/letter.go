@@ -42,7 +42,7 @@ func (en *Engine[J]) letter(r *Run[J], class, text string, fence uint64, attempt
 			first = k.record.FirstErr
 		}
 	}
-	l := r.makes()
+	l := r.ensureLater()
 	l.dead = broker.Letter{
 		Fence: fence, Class: class, FirstErr: cmp.Or(first, text), LastErr: text,
 		Attempts: attempts, Saved: r.LastSaved(), Source: en.o.Source, At: at,
@@ -113,7 +113,7 @@ func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 	case err == nil:
 		en.lastLetter.Store(int64(time.Since(en.epoch)))
 		en.lettersPulse.Answers()
-		en.lettersAgain(r.f.Terms.Base)
+		en.logLettersTaken(r.f.Terms.Base)
 		en.finish(r, Ack, 0, en.deadAs(r, r.later.dead.Fence))
 	case letter.IsUnfit(err) && r.later.fit < letter.Bare:
 		r.later.fit++
@@ -135,7 +135,7 @@ func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 	default:
 		en.lettersPulse.Misses(err)
 		if !alone {
-			en.lettersFail(r, err)
+			en.logLettersFailed(r, err)
 		}
 		r.again(retry.Pause(int(r.tries)), func() *batch.Queue[*Run[J]] { return en.letters })
 	}

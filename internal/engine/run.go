@@ -133,16 +133,16 @@ type JobOptions struct {
 	Backoff     func(int, error) time.Duration
 }
 
-// knows makes room for what the claim knows.
-func (r *Run[J]) knows() *known {
+// ensureKnown makes room for what the claim knows.
+func (r *Run[J]) ensureKnown() *known {
 	if r.known == nil {
 		r.known = new(known)
 	}
 	return r.known
 }
 
-// makes makes room for what the handler makes.
-func (r *Run[J]) makes() *later {
+// ensureLater makes room for what the handler makes.
+func (r *Run[J]) ensureLater() *later {
 	if r.later == nil {
 		r.later = new(later)
 	}
@@ -211,21 +211,21 @@ func (r *Run[J]) again(d time.Duration, q func() *batch.Queue[*Run[J]]) {
 func (r *Run[J]) Repeats(d time.Duration) bool {
 	now := time.Now()
 	if r.tries++; r.tries == 1 {
-		r.makes().giveUp = now.Add(d)
+		r.ensureLater().giveUp = now.Add(d)
 	}
 	return now.Before(r.later.giveUp)
 }
 
-// errsAlone is how long the store has erred on this run's claim or settlement alone, and not on the
-// whole call.
-func (r *Run[J]) errsAlone(alone bool) time.Duration {
+// erringAlone is how long the store has erred on this run's claim or settlement alone, and not on
+// the whole call.
+func (r *Run[J]) erringAlone(alone bool) time.Duration {
 	switch {
 	case !alone:
 		if r.later != nil {
 			r.later.alone = time.Time{}
 		}
 		return 0
-	case r.makes().alone.IsZero():
+	case r.ensureLater().alone.IsZero():
 		r.later.alone = time.Now()
 	}
 	return time.Since(r.later.alone)
@@ -348,20 +348,20 @@ func (r *Run[J]) Context() *LazyContext { return &r.ctx }
 func (r *Run[J]) SetDelivery(ends time.Time) { r.held.Deadline, r.deliveryEnds = ends, ends }
 
 // SetUntil says that the delivery cannot be held beyond t, before the run is offered.
-func (r *Run[J]) SetUntil(t time.Time) { r.knows().until = t }
+func (r *Run[J]) SetUntil(t time.Time) { r.ensureKnown().until = t }
 
 // SetFingerprint says what the claim compares, before it is made.
-func (r *Run[J]) SetFingerprint(b []byte) { r.knows().fingerprint = b }
+func (r *Run[J]) SetFingerprint(b []byte) { r.ensureKnown().fingerprint = b }
 
 // SetReopens says which failure the claim may reopen, before it is made; 0 = none.
 func (r *Run[J]) SetReopens(fence uint64) {
 	if fence != 0 {
-		r.knows().reopens = fence
+		r.ensureKnown().reopens = fence
 	}
 }
 
 // SetResult gives what is to be kept with the key. The handler's goroutine calls it.
-func (r *Run[J]) SetResult(b []byte) { r.makes().result = b }
+func (r *Run[J]) SetResult(b []byte) { r.ensureLater().result = b }
 
 // Record is what the claim has found; nil = nothing, or it has won.
 func (r *Run[J]) Record() *dedupe.Record {

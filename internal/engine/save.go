@@ -22,16 +22,16 @@ import (
 func (r *Run[J]) saved() *saved {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := r.makes()
+	m := r.ensureLater()
 	if m.saved == nil {
 		m.saved = new(saved)
 	}
 	return m.saved
 }
 
-// saves is what the run's job has saved so far, with its lock held. Its error says that it cannot
-// be read.
-func (r *Run[J]) saves() (*saved, error) {
+// lockSaved is what the run's job has saved so far, with its lock held. Its error says that it
+// cannot be read.
+func (r *Run[J]) lockSaved() (*saved, error) {
 	s := r.saved()
 	s.mu.Lock()
 	if s.form != nil {
@@ -61,7 +61,7 @@ type Found struct {
 // Step is what the job has saved under the name. A form of which nobody knows whether it is stored
 // is stored first, until ctx ends. The handler's goroutines call it.
 func (r *Run[J]) Step(ctx context.Context, name string) (f Found, err error) {
-	have, err := r.saves()
+	have, err := r.lockSaved()
 	if err != nil {
 		return Found{}, err
 	}
@@ -108,7 +108,7 @@ func (r *Run[J]) Drains() bool { return r.f.isStopped() }
 // or not. The error is [verdict.ErrTaken] where the claim is another's, and wraps
 // [dedupe.ErrResultSize] where the store does not take as much.
 func (r *Run[J]) Save(ctx context.Context, name string, step steps.Step) error {
-	have, err := r.saves()
+	have, err := r.lockSaved()
 	if err != nil {
 		return err
 	}

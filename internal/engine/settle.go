@@ -95,7 +95,12 @@ func (en *Engine[J]) askEnds(rs []*Run[J]) ([]dedupe.Settled, error) {
 			// A call of Do has no message and no letter: its caller brings it again.
 			t.Unparks = en.HoldsBack(r) || r.f.Terms.Letters == ToCaller
 			// The record must be there when the message comes again.
-			t.Retain = durations.Sum(t.Retain, v.Delay)
+			// A postponed job's may come again as a copy, after any time.
+			delay := v.Delay
+			if v.Class != verdict.Postponed {
+				delay = min(delay, en.LongestNack())
+			}
+			t.Retain = durations.Sum(t.Retain, delay)
 		}
 		if v.To == dedupe.Done {
 			t.Result = r.Result()
@@ -154,7 +159,7 @@ func (en *Engine[J]) settled(r *Run[J], a dedupe.Settled, sent time.Time) {
 		// The effect has happened: losing its result is better than repeating it.
 		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: a result was too large and is not kept",
 			slog.String("job", r.Name()), slog.Int("bytes", len(r.Result())))
-		r.makes().result = nil
+		r.ensureLater().result = nil
 		en.settleQueue(r).Add(r)
 		return
 	case a.Err != nil:
@@ -238,7 +243,7 @@ func (en *Engine[J]) unsettled(r *Run[J], err error, away bool) {
 	away = away && !r.f.Terms.Waits
 	r.tries++
 	pause, patient, since := retry.Pause(int(r.tries)), away && !r.inDoubt(), r.ended
-	if lasts := r.errsAlone(!away); !away && !r.inDoubt() && !r.f.Terms.Waits {
+	if lasts := r.erringAlone(!away); !away && !r.inDoubt() && !r.f.Terms.Waits {
 		since = time.Since(r.f.epoch) - lasts // before that the store was away
 	}
 	switch stopped, at := r.f.stoppedAt(); {

@@ -16,8 +16,8 @@ func (en *Engine[J]) notice(ctx context.Context, n Notice) {
 	}
 }
 
-// lettersFail is told that the queue took neither this letter nor any other of its call.
-func (en *Engine[J]) lettersFail(r *Run[J], err error) {
+// logLettersFailed is told that the queue took neither this letter nor any other of its call.
+func (en *Engine[J]) logLettersFailed(r *Run[J], err error) {
 	if lasts, tell := en.lettersOut.Fails(Whole, r.tries >= 3); tell {
 		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: the dead-letter queue takes nothing; it is tried again",
 			ForSo(lasts), slog.String("job", r.Name()), slog.Any("error", err))
@@ -25,8 +25,8 @@ func (en *Engine[J]) lettersFail(r *Run[J], err error) {
 	}
 }
 
-// lettersAgain is told of a letter that was taken.
-func (en *Engine[J]) lettersAgain(ctx context.Context) {
+// logLettersTaken is told of a letter that was taken.
+func (en *Engine[J]) logLettersTaken(ctx context.Context) {
 	if lasted, tell := en.lettersOut.Succeeds(Whole); tell {
 		en.o.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: the dead-letter queue takes letters again", ForSo(lasted))
 		en.notice(ctx, Notice{What: TheLetters, Over: true, Since: time.Now().Add(-lasted)})

@@ -75,7 +75,7 @@ func (en *Engine[J]) setTimeout(r *Run[J], at time.Time) {
 	case at.IsZero():
 		r.later.timeout.Stop()
 	default:
-		r.makes().timeout = time.AfterFunc(max(1, time.Until(at)), func() { r.stopHandler(verdict.ErrTimeout) })
+		r.ensureLater().timeout = time.AfterFunc(max(1, time.Until(at)), func() { r.stopHandler(verdict.ErrTimeout) })
 	}
 }
 
@@ -144,7 +144,7 @@ func (en *Engine[J]) handled(r *Run[J], h *verdict.Handled) {
 // because the message would be gone, and nobody would know.
 func (en *Engine[J]) postponed(r *Run[J], v verdict.Verdict) verdict.Verdict {
 	due := time.Now().Add(v.Delay)
-	r.makes().due = due
+	r.ensureLater().due = due
 	if en.o.Outlasts != nil && r.Message != nil {
 		if no := en.o.Outlasts(r.Message, due); no != nil {
 			return verdict.Verdict{To: dedupe.Failed, Class: no.Class, Text: verdict.Text(no.Err)}

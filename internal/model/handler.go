@@ -24,7 +24,7 @@ func (m *model) running(s *state, i int) {
 		m.transaction(s, i)
 	}
 	if s.tx.owner != ownOwner(i) { // no handler leaves its transaction open
-		m.ends(s, i)
+		m.endHandler(s, i)
 	}
 	if !m.c.Calm && s.rec.dead && s.rec.token == ownToken(i) && s.tx.phase == noTx {
 		n := m.from(s)
@@ -49,9 +49,9 @@ func (m *model) act(s *state, i int) {
 	}
 	if *count > 0 {
 		if m.c.Calm {
-			m.breaks(OneCalmEffect)
+			m.markBroken(OneCalmEffect)
 		} else {
-			m.breaks(OneParkedEffect)
+			m.markBroken(OneParkedEffect)
 		}
 	}
 	if m.c.Calm || m.parks(i) {
@@ -67,7 +67,7 @@ func (m *model) transaction(s *state, i int) {
 	case s.tx.phase == noTx:
 		n := m.from(s)
 		n.w[i].joined = true
-		if n.tx.phase = m.completes(&n, ownToken(i)); n.tx.phase != noTx {
+		if n.tx.phase = m.completeTx(&n, ownToken(i)); n.tx.phase != noTx {
 			n.tx.owner = ownOwner(i)
 			m.step(i, "handler: completes the job in a transaction", n)
 		} else if !w.joined {
@@ -88,9 +88,9 @@ func (m *model) transaction(s *state, i int) {
 	}
 }
 
-// ends lets the handler return, in every way that an honest one may: nil when it believes its
+// endHandler lets the handler return, in every way that an honest one may: nil when it believes its
 // effect to have happened; under Park an error only when it knows that it has not.
-func (m *model) ends(s *state, i int) {
+func (m *model) endHandler(s *state, i int) {
 	w := &s.w[i]
 	park := m.parks(i)
 	mayFail := !w.acted && w.did == 0 || !park && !m.c.Calm
@@ -142,10 +142,10 @@ func (m *model) stepping(s *state, i int) {
 		n.w[i].did++
 		n.ghost.acted = true
 		if next <= w.seen {
-			m.breaks(StoredStepOnce)
+			m.markBroken(StoredStepOnce)
 		}
 		if n.w[i].did > 1 {
-			m.breaks(OneStepRepeats)
+			m.markBroken(OneStepRepeats)
 		}
 		m.step(i, "handler: runs a step", n)
 	}

@@ -76,8 +76,8 @@ func watching(ps ...Property) (s propertySet) {
 
 const everything propertySet = 1<<propertyCount - 1
 
-// breaks notes that the present step breaks p.
-func (m *model) breaks(p Property) { m.broken |= 1 << p }
+// markBroken notes that the present step breaks p.
+func (m *model) markBroken(p Property) { m.broken |= 1 << p }
 
 // check looks at a state as such; what a step may do is checked where it is done.
 func (m *model) check(s *state) (broken propertySet) {
@@ -118,14 +118,14 @@ func (m *model) compare(before, after *record, reopens, own bool) {
 	}
 	switch before.status {
 	case dedupe.Done:
-		m.breaks(FinishedStays)
+		m.markBroken(FinishedStays)
 	case dedupe.Failed:
 		if !reopens {
-			m.breaks(FinishedStays)
+			m.markBroken(FinishedStays)
 		}
 	case dedupe.Parked:
 		if !reopens && !own {
-			m.breaks(FinishedStays)
+			m.markBroken(FinishedStays)
 		}
 	case dedupe.Claimed, dedupe.Released: // not finished
 	}

@@ -114,10 +114,10 @@ func (m *model) claim(s *state, q claimCall) dedupe.Claim {
 	c, changed := machine.ApplyClaim(&rec, &req, now, func() uint64 { return uint64(next) })
 	m.noteClaim(&before, q)
 	if c.Err != nil {
-		m.breaks(EveryCallAnswered)
+		m.markBroken(EveryCallAnswered)
 	}
 	if own && before.status == dedupe.Claimed && c.Outcome != dedupe.Won {
-		m.breaks(NotBlockedByOneself)
+		m.markBroken(NotBlockedByOneself)
 	}
 	if !changed {
 		return c
@@ -135,7 +135,7 @@ func (m *model) claim(s *state, q claimCall) dedupe.Claim {
 		rec.Attempt = int(before.attempt)
 	}
 	if died && rec.Attempt != int(before.attempt)+1 {
-		m.breaks(AttemptsCount)
+		m.markBroken(AttemptsCount)
 	}
 	if anew && before.status != 0 && m.without(SavedStepsGoOn) {
 		rec.State, rec.StateNo = nil, 0
@@ -155,20 +155,20 @@ func (m *model) claim(s *state, q claimCall) dedupe.Claim {
 // wonAnew renames the fences after one was given, and checks that it was the highest.
 func (m *model) wonAnew(s *state, before *record, q claimCall, next fence) {
 	if before.status == dedupe.Claimed && !before.dead {
-		m.breaks(OneLiveClaim)
+		m.markBroken(OneLiveClaim)
 	}
 	if before.token == q.token && before.status != 0 && !before.expired {
-		m.breaks(OneLiveClaim)
+		m.markBroken(OneLiveClaim)
 	}
 	if next <= s.highestFence() {
-		m.breaks(FenceRises)
+		m.markBroken(FenceRises)
 	}
 	if before.status == 0 || before.expired {
 		s.ghost.stored, s.ghost.of = 0, 0
 	}
 	reopens := before.status == dedupe.Failed || before.status == dedupe.Parked
 	if s.rec.saved > 0 && s.ghost.of != q.payload && !reopens {
-		m.breaks(StepsOfPayload)
+		m.markBroken(StepsOfPayload)
 	}
 	if s.rec.saved > 0 {
 		s.ghost.of = q.payload
@@ -281,17 +281,17 @@ func (m *model) settle(s *state, q settleCall) dedupe.Settled {
 	m.noteSettle(&before, &t, own)
 	a, changed := machine.ApplySettle(&rec, &t, now)
 	if own && a.Err != nil && before.status != 0 && before.status != dedupe.Parked {
-		m.breaks(NotBlockedByOneself)
+		m.markBroken(NotBlockedByOneself)
 	}
 	if !changed {
 		return a
 	}
 	if !own {
-		m.breaks(StaleChangesNothing)
+		m.markBroken(StaleChangesNothing)
 	}
 	s.rec.take(&rec, m)
 	if q.unstarted && before.status == dedupe.Claimed && s.rec.attempt >= before.attempt && before.attempt > 0 {
-		m.breaks(AttemptsCount)
+		m.markBroken(AttemptsCount)
 	}
 	m.compare(&before, &s.rec, false, own)
 	m.finished(s)
@@ -328,7 +328,7 @@ func (m *model) renew(s *state, t token, started bool, saved uint8) error {
 		return err
 	}
 	if before.token != t {
-		m.breaks(StaleChangesNothing)
+		m.markBroken(StaleChangesNothing)
 	}
 	s.rec.take(&rec, m)
 	if s.rec.saved > s.ghost.stored {
@@ -337,9 +337,9 @@ func (m *model) renew(s *state, t token, started bool, saved uint8) error {
 	return nil
 }
 
-// completes is what CompleteTx finds, and whether the transaction may go on. The record is written
+// completeTx is what CompleteTx finds, and whether the transaction may go on. The record is written
 // when the transaction commits. Until then it is locked, so that what was found stays true.
-func (m *model) completes(s *state, t token) txPhase {
+func (m *model) completeTx(s *state, t token) txPhase {
 	before := s.rec
 	rec := before.real(m.c.Payloads)
 	q := dedupe.Settlement{Key: key, Token: t.real(), To: dedupe.Done}
@@ -353,7 +353,7 @@ func (m *model) completes(s *state, t token) txPhase {
 	switch {
 	case changed:
 		if before.token != t {
-			m.breaks(StaleChangesNothing)
+			m.markBroken(StaleChangesNothing)
 		}
 		return txOpen
 	case a.Err == nil && a.Status == dedupe.Done && m.without(CompleteOnce):

@@ -140,7 +140,7 @@ func (m *model) won(s *state, i int, c *dedupe.Claim) {
 			return
 		}
 		if died {
-			m.breaks(PoisonRests)
+			m.markBroken(PoisonRests)
 		}
 	case unproven, w.attempt > m.c.MaxAttempts:
 		m.verdict(w, verdict.Verdict{To: dedupe.Failed})
@@ -276,10 +276,10 @@ func (m *model) letter(s *state, i int, carries fence) {
 	s.w[i] = worker{pc: lettering, fence: carries, payload: s.w[i].payload}
 	recorded := s.rec.status == dedupe.Failed || s.rec.status == dedupe.Parked
 	if carries != noFence && !(carries == curFence && recorded) && !m.without(LetterOfRecord) {
-		m.breaks(LetterIsTrue)
+		m.markBroken(LetterIsTrue)
 	}
 	if carries == curFence && m.c.Payloads && s.w[i].payload != s.rec.payload {
-		m.breaks(LetterIsTrue)
+		m.markBroken(LetterIsTrue)
 	}
 }
 
@@ -296,7 +296,7 @@ func (m *model) lettering(s *state, i int) {
 	}
 	n := m.from(s)
 	if w.owes && w.to == dedupe.Failed && s.rec.status != dedupe.Failed {
-		m.breaks(LetterIsTrue)
+		m.markBroken(LetterIsTrue)
 	}
 	if n.add(it) {
 		m.fault(i, "puts the letter, and the answer is lost", n)
@@ -361,7 +361,7 @@ func (m *model) ack(s *state, i int, known bool) {
 	s.dropToken(i)
 	s.w[i] = worker{pc: acking}
 	if !known {
-		m.breaks(AckHasReason)
+		m.markBroken(AckHasReason)
 	}
 }
 

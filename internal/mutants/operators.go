@@ -132,7 +132,7 @@ var operators = []mutant{
 	},
 	{
 		File: "ops/overview.go",
-		Text: "		w.waitsFor(w.Stands)\n	}\n	w.full(seats)", With: "	}\n	w.full(seats)",
+		Text: "		w.raiseHeadWait(w.Stands)\n	}\n	w.full(seats)", With: "	}\n	w.full(seats)",
 		Package: "cmd/onceq/internal/cli", Test: "TestStandstill",
 		Why: "where nothing begins, the wait of the last job that began tells of the past",
 	},
@@ -186,7 +186,7 @@ var operators = []mutant{
 	},
 	{
 		File: "internal/steering/steward.go",
-		Text: "		if t.Owner == owner || !t.Live(now) {", With: "		if t.Owner == owner {",
+		Text: "		if t.Owner == owner || !t.Live(now) {", With: "		if t.Owner == owner || now.IsZero() {",
 		Package: "internal/coretest/jobs", Test: "TestNeighbours",
 		Why: "a worker that has left does no job",
 	},

@@ -46,7 +46,7 @@ var first = []string{
 	"adapters/awssqs",
 	"adapters/gocloudpubsub/...",
 	matrix,
-	"adapters/watermillonceq",
+	"internal/tests/watermill",
 	"internal/coretest/outages",
 	"internal/coretest/life",
 	"internal/coretest/claims",

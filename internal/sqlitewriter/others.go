@@ -44,8 +44,8 @@ type others struct {
 	idled  time.Duration // for how long there was nothing to write since then
 }
 
-// pauses says how often, and for how long, the file is left alone.
-func (o *others) pauses(now time.Time) (every, lasts time.Duration) {
+// rhythm says how often, and for how long, the file is left alone.
+func (o *others) rhythm(now time.Time) (every, lasts time.Duration) {
 	n := steps
 	if !o.seen.IsZero() {
 		n = min(n, bits.Len64(uint64(max(0, now.Sub(o.seen))/remembered)))
@@ -56,7 +56,7 @@ func (o *others) pauses(now time.Time) (every, lasts time.Duration) {
 
 // due reports whether it is time for a pause, when it began and when it ends.
 func (o *others) due(now time.Time) (begins, end time.Time, due bool) {
-	every, lasts := o.pauses(now)
+	every, lasts := o.rhythm(now)
 	begins = now.Truncate(every)
 	end = begins.Add(lasts)
 	return begins, end, now.Before(end) && begins.After(o.paused)

@@ -224,11 +224,11 @@ func TestPauses(t *testing.T) {
 		{-time.Hour, 125 * time.Millisecond, 26 * time.Millisecond}, // the clock was set
 	} {
 		o := others{seen: now.Add(-c.since)}
-		if every, lasts := o.pauses(now); every != c.every || lasts != c.lasts {
+		if every, lasts := o.rhythm(now); every != c.every || lasts != c.lasts {
 			t.Errorf("%v after one came: %v each %v, want %v each %v", c.since, lasts, every, c.lasts, c.every)
 		}
 	}
-	if every, lasts := new(others).pauses(now); every != 2*time.Second || lasts != 80*time.Millisecond {
+	if every, lasts := new(others).rhythm(now); every != 2*time.Second || lasts != 80*time.Millisecond {
 		t.Errorf("where nobody came: %v each %v", lasts, every)
 	}
 }

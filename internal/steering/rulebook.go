@@ -66,7 +66,7 @@ func (b *Rulebook) Store() dedupe.Store { return b.store }
 // fetch reads the rules once. Where that fails, the last ones stay in force.
 func (b *Rulebook) fetch(ctx context.Context) error {
 	sent := time.Now()
-	cameBack := b.watches(ctx)
+	cameBack := b.watchCall(ctx)
 	rs, err := controlstore.Read(ctx, b.store)
 	cameBack()
 	b.mu.Lock()
@@ -94,9 +94,9 @@ const deafAfter = time.Second
 
 var errDeaf = errors.New("onceq: the store has not come back from a call, although its time is over")
 
-// watches tells of a call that does not come back in its time, until cameBack. A store that ignores
-// its context may never come back, and nobody else would know.
-func (b *Rulebook) watches(ctx context.Context) (cameBack func()) {
+// watchCall tells of a call that does not come back in its time, until cameBack. A store that
+// ignores its context may never come back, and nobody else would know.
+func (b *Rulebook) watchCall(ctx context.Context) (cameBack func()) {
 	back := false // under the lock
 	late := time.AfterFunc(b.store.timeout+deafAfter, func() {
 		b.mu.Lock()
@@ -106,7 +106,7 @@ func (b *Rulebook) watches(ctx context.Context) (cameBack func()) {
 		}
 		b.mu.Unlock()
 		if deaf {
-			b.reports(ctx, errDeaf)
+			b.logReading(ctx, errDeaf)
 		}
 	})
 	return func() {
@@ -185,7 +185,7 @@ func (b *Rulebook) Refresh(ctx context.Context) {
 	began := time.Now()
 	for n := 1; ; n++ {
 		err := b.fetch(ctx)
-		b.reports(ctx, err)
+		b.logReading(ctx, err)
 		if err == nil || known || n == firstTries || time.Since(began) >= b.store.timeout || !retry.Rest(ctx, retry.Pause(n)) {
 			return
 		}
@@ -216,8 +216,8 @@ func (b *Rulebook) isStale() (stale, known bool) {
 	return b.tried.IsZero() || time.Since(b.tried) >= b.c.Every, b.known
 }
 
-// reports logs how the reading of rules goes, when it is worth a line.
-func (b *Rulebook) reports(ctx context.Context, err error) {
+// logReading logs how the reading of rules goes, when it is worth a line.
+func (b *Rulebook) logReading(ctx context.Context, err error) {
 	switch {
 	case err == nil:
 		if lasted, tell := b.out.Succeeds(engine.Whole); tell {

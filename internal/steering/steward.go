@@ -117,7 +117,7 @@ func (s *Steward) readFirstRules(ctx context.Context) {
 		err := s.book.fetch(ctx)
 		if err == nil {
 			s.setWaiting("")
-			s.book.reports(ctx, nil)
+			s.book.logReading(ctx, nil)
 			return
 		}
 		switch {
@@ -132,7 +132,7 @@ func (s *Steward) readFirstRules(ctx context.Context) {
 		}
 		s.setWaiting(err.Error())
 		if n >= 3 {
-			s.book.reports(ctx, err)
+			s.book.logReading(ctx, err)
 		}
 		retry.Rest(ctx, retry.Pause(n))
 	}
@@ -175,7 +175,7 @@ func isSlow(err error) bool {
 func (s *Steward) answersOthers(ctx context.Context) bool {
 	n := dedupe.Renewal{Key: dedupe.Key{Scope: controlstore.ScopeWorker, Key: "nobody/0"}, TTL: time.Second}
 	_, _ = rand.Read(n.Token[:])
-	defer s.book.watches(ctx)()
+	defer s.book.watchCall(ctx)()
 	as, err := s.book.store.Renew(ctx, []dedupe.Renewal{n})
 	return err == nil && len(as) == 1 && errors.Is(as[0].Err, dedupe.ErrLeaseLost)
 }
@@ -241,7 +241,7 @@ func (s *Steward) readLoop(ctx context.Context) {
 	for retry.Rest(ctx, time.Until(began.Add(s.period()))) {
 		began = time.Now()
 		err := s.book.fetch(ctx)
-		s.book.reports(ctx, err)
+		s.book.logReading(ctx, err)
 		if err == nil {
 			poke(s.news)
 		}
@@ -473,8 +473,8 @@ func unlike(own, other *control.WorkerStatus) string {
 	return ""
 }
 
-// unlikes are the live workers of the queue that differ, and in what.
-func (s *Steward) unlikes(ctx context.Context) (map[string]string, error) {
+// differing are the live workers of the queue that differ, and in what.
+func (s *Steward) differing(ctx context.Context) (map[string]string, error) {
 	call := engine.CallContext(ctx, s.book.c.CallTimeout)
 	defer call.Close()
 	seats, err := controlstore.Seats(call, s.book.store, seatText(s.c.Queue))
@@ -503,7 +503,7 @@ func (s *Steward) CheckStrict(ctx context.Context) error {
 		return nil
 	}
 	for n := 1; ctx.Err() == nil; n++ {
-		found, err := s.unlikes(ctx)
+		found, err := s.differing(ctx)
 		if err == nil {
 			s.setWaiting("")
 			for owner, text := range found {
@@ -532,7 +532,7 @@ func (s *Steward) compareOthers(ctx context.Context) {
 		return
 	}
 	first := l.told == nil
-	found, err := s.unlikes(ctx)
+	found, err := s.differing(ctx)
 	if err != nil {
 		return // with the next card
 	}

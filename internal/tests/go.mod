@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	cloud.google.com/go/iam v1.14.0
 	cloud.google.com/go/pubsub/v2 v2.8.1
+	github.com/ThreeDotsLabs/watermill v1.5.1
 	github.com/aws/aws-lambda-go v1.55.1
 	github.com/aws/aws-sdk-go-v2 v1.47.5
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.72.0
@@ -13,6 +14,7 @@ require (
 	github.com/onceq/onceq v0.0.0
 	github.com/onceq/onceq/adapters/gcppubsub v0.0.0
 	github.com/onceq/onceq/adapters/gocloudpubsub v0.0.0
+	github.com/onceq/onceq/adapters/watermillonceq v0.0.0
 	github.com/onceq/onceq/localstack v0.0.0
 	github.com/stretchr/testify v1.12.1
 	gocloud.dev v0.47.0
@@ -74,6 +76,7 @@ require (
 	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/klauspost/compress v1.18.6 // indirect
+	github.com/lithammer/shortuuid/v3 v3.0.7 // indirect
 	github.com/lufia/plan9stats v0.0.0-20260330125221-c963978e514e // indirect
 	github.com/magiconair/properties v1.8.10 // indirect
 	github.com/mattn/go-isatty v0.0.24 // indirect
@@ -87,8 +90,10 @@ require (
 	github.com/moby/sys/userns v0.1.0 // indirect
 	github.com/moby/term v0.5.2 // indirect
 	github.com/ncruces/go-strftime v1.0.0 // indirect
+	github.com/oklog/ulid v1.3.1 // indirect
 	github.com/opencontainers/go-digest v1.0.0 // indirect
 	github.com/opencontainers/image-spec v1.1.1 // indirect
+	github.com/pkg/errors v0.9.1 // indirect
 	github.com/power-devops/perfstat v0.0.0-20240221224432-82ca36839d55 // indirect
 	github.com/remyoudompheng/bigfft v0.0.0-20230129092748-24d4a6f8daec // indirect
 	github.com/shirou/gopsutil/v4 v4.26.6 // indirect
@@ -131,3 +136,5 @@ replace github.com/onceq/onceq/localstack => ../../localstack
 replace github.com/onceq/onceq/adapters/gocloudpubsub => ../../adapters/gocloudpubsub
 
 replace github.com/onceq/onceq/adapters/gcppubsub => ../../adapters/gcppubsub
+
+replace github.com/onceq/onceq/adapters/watermillonceq => ../../adapters/watermillonceq

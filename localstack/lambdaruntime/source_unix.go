@@ -105,7 +105,7 @@ func (f *Function) poll(ctx context.Context, s *Source) error {
 func (f *Function) run(ctx context.Context, s *Source, b batch) error {
 	res := f.Invoke(ctx, b.payload)
 	var gone []types.DeleteMessageBatchRequestEntry
-	gone, res.Rejected = s.deletes(b.event, res)
+	gone, res.Rejected = s.toDelete(b.event, res)
 	for part := range slices.Chunk(gone, receiveMost) {
 		// Lambda deletes what a function has answered, whatever becomes of the mapping.
 		if _, err := s.Client.DeleteMessageBatch(context.WithoutCancel(ctx), &sqs.DeleteMessageBatchInput{QueueUrl: &s.QueueURL, Entries: part}); err != nil {
@@ -134,10 +134,10 @@ func Record(arn string, m *types.Message) events.SQSMessage {
 	return r
 }
 
-// deletes are the records that Lambda deletes: all that the answer does not name. The whole batch
+// toDelete are the records that Lambda deletes: all that the answer does not name. The whole batch
 // fails if the answer is not of the form, or if it names an id that is empty or not in the batch.
 // Lambda tells nobody, and rejected says it here.
-func (s *Source) deletes(e events.SQSEvent, res Result) (gone []types.DeleteMessageBatchRequestEntry, rejected error) {
+func (s *Source) toDelete(e events.SQSEvent, res Result) (gone []types.DeleteMessageBatchRequestEntry, rejected error) {
 	if res.Err != nil {
 		return nil, nil //nolint:nilerr // the whole batch comes again
 	}

@@ -139,8 +139,8 @@ func secured(t *testing.T, f func(r *rig, c *certs)) {
 	})
 }
 
-// bears is a request with a token.
-func (r *rig) bears(token string) int {
+// answerFor is a request with a token.
+func (r *rig) answerFor(token string) int {
 	return r.serve(with(post(job("ok")), "Authorization", "Bearer "+token)).Code
 }
 
@@ -297,12 +297,12 @@ func TestKeysAreCached(t *testing.T) {
 			r.Errorf("20 requests at once had the keys fetched %d times", n)
 		}
 		rigs.Takes(100*time.Minute - 2*time.Second)
-		r.want(r.bears(token()), 204)
+		r.want(r.answerFor(token()), 204)
 		if n := c.fetches(); n != 0 {
 			r.Errorf("fresh keys were fetched %d times", n)
 		}
 		rigs.Takes(3 * time.Second)
-		r.want(r.bears(token()), 204)
+		r.want(r.answerFor(token()), 204)
 		if n := c.fetches(); n != 1 {
 			r.Errorf("old keys were fetched %d times", n)
 		}
@@ -319,18 +319,18 @@ func serve(h http.Handler, req *http.Request) int {
 func TestNewKey(t *testing.T) {
 	keys := ours()
 	secured(t, func(r *rig, c *certs) {
-		r.want(r.bears(sign(keys[0], rs256("k1"), good())), 204)
+		r.want(r.answerFor(sign(keys[0], rs256("k1"), good())), 204)
 		rigs.Takes(time.Minute)
 		c.fetches()
 		c.set(func(c *certs) { c.keys = map[string]*rsa.PrivateKey{"k2": keys[1]} })
-		r.want(r.bears(sign(keys[1], rs256("k2"), good())), 204)
-		r.want(r.bears(sign(keys[0], rs256("k1"), good())), 401) // withdrawn
+		r.want(r.answerFor(sign(keys[1], rs256("k2"), good())), 204)
+		r.want(r.answerFor(sign(keys[0], rs256("k1"), good())), 401) // withdrawn
 		if n := c.fetches(); n != 1 {
 			r.Errorf("the keys were fetched %d times, want once", n)
 		}
 		for range 100 {
 			rigs.Takes(time.Second)
-			r.want(r.bears(sign(keys[2], rs256("forged"), good())), 401)
+			r.want(r.answerFor(sign(keys[2], rs256("forged"), good())), 401)
 		}
 		if n := c.fetches(); n < 2 || n > 4 {
 			r.Errorf("in 100 s of forged tokens the keys were fetched %d times", n)
@@ -342,7 +342,7 @@ func TestNewKey(t *testing.T) {
 func TestKeysAreReused(t *testing.T) {
 	keys := ours()
 	secured(t, func(r *rig, c *certs) {
-		known := func() int { return r.bears(sign(keys[0], rs256("k1"), good())) }
+		known := func() int { return r.answerFor(sign(keys[0], rs256("k1"), good())) }
 		r.want(known(), 204)
 		c.set(func(c *certs) {
 			c.fault = func(*http.Request) (*http.Response, error) { return nil, errors.New("no network") }
@@ -357,7 +357,7 @@ func TestKeysAreReused(t *testing.T) {
 			r.Errorf("in a minute without network they were asked for %d times", n)
 		}
 		// a key that may be new is no forgery: Pub/Sub shall come again
-		r.want(r.bears(sign(keys[1], rs256("k2"), good())), 503)
+		r.want(r.answerFor(sign(keys[1], rs256("k2"), good())), 503)
 		rigs.Takes(6*time.Hour - 5*time.Minute)
 		r.want(known(), 204)
 		rigs.Takes(5 * time.Minute)
@@ -398,7 +398,7 @@ func TestKeyServer(t *testing.T) {
 					r.o.Auth = pubsubpush.OIDC{Audience: audience, ServiceAccount: account, Client: &http.Client{Transport: roundTrip(c.fault)}}
 				}
 				begin := time.Now()
-				r.want(r.bears(sign(keys[0], rs256("k1"), good())), c.status)
+				r.want(r.answerFor(sign(keys[0], rs256("k1"), good())), c.status)
 				r.took(begin, c.took, c.took)
 				if text := r.log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "error=") {
 					r.Errorf("the log is %q", text)
@@ -432,7 +432,7 @@ func TestKeysAreFresh(t *testing.T) {
 		t.Run(c.control+" "+c.age, func(t *testing.T) {
 			secured(t, func(r *rig, s *certs) {
 				s.header = maps.Clone(http.Header{"Cache-Control": {c.control}, "Age": {c.age}})
-				push := func() { r.want(r.bears(sign(keys[0], rs256("k1"), good())), 204) }
+				push := func() { r.want(r.answerFor(sign(keys[0], rs256("k1"), good())), 204) }
 				push()
 				rigs.Takes(c.want - time.Second)
 				push()
@@ -482,7 +482,7 @@ func TestKeysAreNotElsewhere(t *testing.T) {
 				}
 				return reply(http.StatusFound, http.Header{"Location": {to}}, nil), nil
 			})}}
-			r.want(r.bears(sign(keys[0], rs256("k1"), good())), 503)
+			r.want(r.answerFor(sign(keys[0], rs256("k1"), good())), 503)
 			if there != 0 {
 				r.Errorf("%s was asked", to)
 			}
@@ -495,7 +495,7 @@ func TestKeysAreNotElsewhere(t *testing.T) {
 func TestKeyServerHangs(t *testing.T) {
 	keys := ours()
 	secured(t, func(r *rig, c *certs) {
-		known := func() int { return r.bears(sign(keys[0], rs256("k1"), good())) }
+		known := func() int { return r.answerFor(sign(keys[0], rs256("k1"), good())) }
 		r.want(known(), 204)
 		c.set(func(c *certs) {
 			c.fault = func(q *http.Request) (*http.Response, error) { <-q.Context().Done(); return nil, q.Context().Err() }

@@ -67,7 +67,7 @@ func (s *swept) calls() int {
 	return len(s.limits)
 }
 
-func (s *swept) fails(fault func(ctx context.Context) (int, error)) {
+func (s *swept) failBy(fault func(ctx context.Context) (int, error)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fault = fault
@@ -132,7 +132,7 @@ func TestSweepOfABacklog(t *testing.T) {
 	var s swept
 	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 		left := 50_500
-		s.fails(func(context.Context) (int, error) {
+		s.failBy(func(context.Context) (int, error) {
 			rig.Takes(2 * time.Second)
 			n := min(left, 1000)
 			left -= n
@@ -148,7 +148,7 @@ func TestSweepOfABacklog(t *testing.T) {
 func TestSweepThatFails(t *testing.T) {
 	var s swept
 	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
-		s.fails(func(context.Context) (int, error) { panic("boom") })
+		s.failBy(func(context.Context) (int, error) { panic("boom") })
 		r.Start()
 		rig.Pass(time.Hour)
 		if n := r.Logged.Count("expired records are not removed"); n < 4 || n > 7 {
@@ -157,7 +157,7 @@ func TestSweepThatFails(t *testing.T) {
 		r.Send("a")
 		rig.Pass(time.Second)
 		r.WantOutcomes("a", "done")
-		s.fails(nil)
+		s.failBy(nil)
 		rig.Pass(time.Hour)
 		if n := r.Logged.Count("expired records are removed again"); n != 1 {
 			t.Errorf("%d lines tell that it is over", n)
@@ -187,7 +187,7 @@ func TestSweepWithoutAnAnswer(t *testing.T) {
 func TestDrainEndsASweep(t *testing.T) {
 	var s swept
 	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
-		s.fails(func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+		s.failBy(func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
 		r.Start()
 		for s.calls() == 0 {
 			rig.Pass(time.Second)
@@ -224,7 +224,7 @@ func TestSweepDoesNotOutlastTheHardEnd(t *testing.T) {
 			h := func(context.Context, *onceq.Job) error { <-free; return nil }
 			rig.Bubble(t, h, func(r *rig.Rig) {
 				free = make(chan struct{}) // of the bubble
-				s.fails(func(context.Context) (int, error) { <-free; return 0, nil })
+				s.failBy(func(context.Context) (int, error) { <-free; return 0, nil })
 				if c.jobs != nil {
 					r.Send(c.jobs...)
 				}

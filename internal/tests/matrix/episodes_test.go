@@ -54,7 +54,7 @@ func TestEpisodes(t *testing.T) {
 		b.long = lasts + lasts/2
 		t.Run(b.name, func(t *testing.T) {
 			for _, m := range modes {
-				if b.lacks(m) != "" {
+				if b.missing(m) != "" {
 					continue
 				}
 				for _, e := range episodes {

@@ -122,7 +122,7 @@ func (b *backend) matrix(t *testing.T) {
 	for _, m := range modes {
 		t.Run(string(m), func(t *testing.T) {
 			t.Parallel()
-			if why := b.lacks(m); why != "" {
+			if why := b.missing(m); why != "" {
 				t.Logf("no cells: %s", why)
 				return
 			}
@@ -139,8 +139,8 @@ func (b *backend) matrix(t *testing.T) {
 	}
 }
 
-// lacks is why the backend has no cells in the mode; "" = it has.
-func (b *backend) lacks(m mode) string {
+// missing is why the backend has no cells in the mode; "" = it has.
+func (b *backend) missing(m mode) string {
 	switch {
 	case m == completeTx && !b.transactions:
 		return "the store has no transaction that the user could join"
@@ -292,7 +292,7 @@ func (s *sum) end(t *testing.T, b *backend) {
 	for _, m := range modes {
 		for _, sc := range scenarios {
 			ops, ran := s.ops[m][sc.name]
-			if none := b.lacks(m); none != "" {
+			if none := b.missing(m); none != "" {
 				for _, op := range all {
 					if b.absent(m, sc, op) == "" {
 						s.absent[none] += len(b.wrongs())

@@ -26,7 +26,7 @@ func TestPaused(t *testing.T) {
 		b.steered = 2 * time.Second
 		t.Run(b.name, func(t *testing.T) {
 			for _, m := range []mode{completeTx, rerun, park} {
-				if b.lacks(m) != "" || m == rerun && b.transactions {
+				if b.missing(m) != "" || m == rerun && b.transactions {
 					continue
 				}
 				for _, s := range scenarios {
@@ -77,17 +77,17 @@ func playPaused(t *testing.T, b *backend, m mode, s scenario, fault *onceqtest.F
 	var ends time.Time
 	runs := 0 // before the second worker began
 	for (!w.isEmpty() || ends.IsZero()) && time.Since(w.begun) < b.patience {
-		if ends.IsZero() && (w.begins() > 0 || first.isDead()) {
+		if ends.IsZero() && (w.began() > 0 || first.isDead()) {
 			ends = w.pause(ruled)
 		}
 		if second == nil && first.isDead() && !ends.IsZero() {
-			runs = w.begins()
+			runs = w.began()
 			w.timePasses(first)
 			second = w.start("B")
 		}
-		if second != nil && time.Now().Before(ends) && w.begins() > runs {
+		if second != nil && time.Now().Before(ends) && w.began() > runs {
 			t.Errorf("the worker that started during the pause has begun a job %v before its end", time.Until(ends))
-			runs = w.begins()
+			runs = w.began()
 		}
 		<-time.After(b.grain())
 	}
@@ -115,8 +115,8 @@ func playPaused(t *testing.T, b *backend, m mode, s scenario, fault *onceqtest.F
 	return first.Trace()
 }
 
-// begins is how often a handler has begun.
-func (w *world) begins() int {
+// began is how often a handler has begun.
+func (w *world) began() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.runs

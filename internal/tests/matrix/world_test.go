@@ -240,7 +240,7 @@ func (k *worker) handle(ctx context.Context, j *onceq.Job) error {
 	w.runs++
 	first := w.runs == 1 || w.scenario.held && w.runs == 2
 	w.mu.Unlock()
-	if d := w.takes(); d > 0 {
+	if d := w.workTime(); d > 0 {
 		t := time.NewTimer(d)
 		defer t.Stop()
 		select {
@@ -290,8 +290,8 @@ func (k *worker) hasBeaten() bool {
 	return k.Calls(onceqtest.Renew) >= 2 && k.Calls(onceqtest.Extend) >= 2
 }
 
-// takes is how long the job's work is.
-func (w *world) takes() time.Duration {
+// workTime is how long the job's work is.
+func (w *world) workTime() time.Duration {
 	switch {
 	case w.scenario.long:
 		return w.b.long

@@ -23,7 +23,7 @@ func (r *rig) completed(words ...string) []string {
 	return l
 }
 
-func (r *rig) offers(want string, words ...string) {
+func (r *rig) wantOffers(want string, words ...string) {
 	r.Helper()
 	if got := strings.Join(r.completed(words...), " "); got != want {
 		r.Errorf("onceq %s: offers %q, want %q", strings.Join(words, " "), got, want)
@@ -55,36 +55,36 @@ func TestCompleteFromCards(t *testing.T) {
 	r.seat("w-2/1", follows)
 	r.at("mails", "m-1/1", "welcome")
 
-	r.offers("orders mails", "workers", "")
-	r.offers("orders mails", "jobs", "running", "")
-	r.offers("orders mails", "queue", "pause", "")
-	r.offers("orders", "queue", "show", "") // it is to be reached, and no card has its URL
-	r.offers("orders", "dlq", "replay", "")
-	r.offers("w-1/1 w-2/1", "workers", "orders", "")
-	r.offers("w-2/1", "workers", "orders", "w-1/1", "")
-	r.offers("m-1/1", "workers", "mails", "")
-	r.offers("", "workers", "nowhere", "")
-	r.offers("charge refund", "queue", "pause", "orders", "--type", "")
-	r.offers("charge refund", "dlq", "ls", "orders", "--type", "")
-	r.offers("welcome", "queue", "pause", "mails", "--type", "")
-	r.offers("orders orders:charge orders:refund", "queue", "pause", "orders", "--scope", "")
-	r.offers("orders orders:charge orders:refund", "key", "show", "")
-	r.offers("orders orders:charge orders:refund", "key", "ls", "--scope", "")
-	r.offers("orders", "key", "show", "--queue", "")
-	r.offers("", "key", "show", "orders:charge", "")
+	r.wantOffers("orders mails", "workers", "")
+	r.wantOffers("orders mails", "jobs", "running", "")
+	r.wantOffers("orders mails", "queue", "pause", "")
+	r.wantOffers("orders", "queue", "show", "") // it is to be reached, and no card has its URL
+	r.wantOffers("orders", "dlq", "replay", "")
+	r.wantOffers("w-1/1 w-2/1", "workers", "orders", "")
+	r.wantOffers("w-2/1", "workers", "orders", "w-1/1", "")
+	r.wantOffers("m-1/1", "workers", "mails", "")
+	r.wantOffers("", "workers", "nowhere", "")
+	r.wantOffers("charge refund", "queue", "pause", "orders", "--type", "")
+	r.wantOffers("charge refund", "dlq", "ls", "orders", "--type", "")
+	r.wantOffers("welcome", "queue", "pause", "mails", "--type", "")
+	r.wantOffers("orders orders:charge orders:refund", "queue", "pause", "orders", "--scope", "")
+	r.wantOffers("orders orders:charge orders:refund", "key", "show", "")
+	r.wantOffers("orders orders:charge orders:refund", "key", "ls", "--scope", "")
+	r.wantOffers("orders", "key", "show", "--queue", "")
+	r.wantOffers("", "key", "show", "orders:charge", "")
 
 	var f followedView
 	r.run("--yes", "-o", "json", "queue", "pause", "orders", "--for", "1h", "--reason", "the bank is down").want(0).json(&f)
-	r.offers(f.Rules[0].ID+"\tpause the queue by ana: the bank is down", "queue", "resume", "orders", "")
-	r.offers("", "queue", "resume", "orders", f.Rules[0].ID, "")
+	r.wantOffers(f.Rules[0].ID+"\tpause the queue by ana: the bank is down", "queue", "resume", "orders", "")
+	r.wantOffers("", "queue", "resume", "orders", f.Rules[0].ID, "")
 
 	delete(r.env, "ONCEQ_CONFIG")
-	r.offers("", "workers", "")
+	r.wantOffers("", "workers", "")
 	r.env["ONCEQ_STORE"] = r.storeURL
-	r.offers("mails orders", "workers", "")
-	r.offers("mails mails:welcome orders orders:charge orders:refund", "key", "show", "")
+	r.wantOffers("mails orders", "workers", "")
+	r.wantOffers("mails mails:welcome orders orders:charge orders:refund", "key", "show", "")
 	r.env["ONCEQ_CONFIG"] = "/nowhere/at/all"
-	r.offers("", "workers", "")
+	r.wantOffers("", "workers", "")
 }
 
 // TestCompleteHostile: a card that names a command does not have a shell run it.
@@ -94,9 +94,9 @@ func TestCompleteHostile(t *testing.T) {
 	r.patience = time.Minute
 	r.seat("$(touch x)", func(c *control.WorkerStatus) { c.Types = []string{"`id`", "a b", "x;y", "ok", "c\u009b2J", "q'"} })
 	r.at("$(touch y)", "w-1/1")
-	r.offers("ok", "queue", "pause", "orders", "--type", "")
-	r.offers("", "workers", "orders", "")
-	r.offers("orders", "workers", "")
+	r.wantOffers("ok", "queue", "pause", "orders", "--type", "")
+	r.wantOffers("", "workers", "orders", "")
+	r.wantOffers("orders", "workers", "")
 }
 
 // TestCompleteSilent: a store that takes calls and never answers keeps no shell waiting, and the
@@ -115,9 +115,9 @@ func TestCompleteSilent(t *testing.T) {
 	} {
 		r := &rig{T: t, env: map[string]string{"ONCEQ_STORE": store}, dir: t.TempDir(), now: time.Now, patience: 20 * time.Millisecond}
 		r.config("profiles:\n  p:\n    queues:\n      orders: {url: 'sqs://orders', scopes: [shop]}\n")
-		r.offers("orders", "workers", "")
-		r.offers("", "workers", "orders", "")
-		r.offers("shop", "key", "show", "")
+		r.wantOffers("orders", "workers", "")
+		r.wantOffers("", "workers", "orders", "")
+		r.wantOffers("shop", "key", "show", "")
 	}
 }
 

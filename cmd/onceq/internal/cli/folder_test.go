@@ -88,7 +88,7 @@ func TestFileOfTheFolder(t *testing.T) {
 		{"-p", ""},
 	}
 	for _, words := range tabs {
-		r.offers("", words...)
+		r.wantOffers("", words...)
 	}
 	if n := s.called(t); n != 0 {
 		t.Errorf("%d connections to the stranger, by nobody's word", n)
@@ -98,7 +98,7 @@ func TestFileOfTheFolder(t *testing.T) {
 	for _, words := range tabs {
 		r.completed(words...)
 	}
-	r.offers("orders", "workers", "")
+	r.wantOffers("orders", "workers", "")
 	if n := s.called(t); n != 0 {
 		t.Errorf("%d connections to the stranger, for a key that was pressed", n)
 	}

@@ -196,9 +196,9 @@ func TestDynamoDBPlace(t *testing.T) {
 			}
 			tour(t, r, true, true)
 			r.patience = time.Minute
-			r.offers("orders", "workers", "") // the seats of others would be a scan
-			r.offers("w-1/1", "workers", "orders", "")
-			r.offers("charge", "queue", "pause", "orders", "--type", "")
+			r.wantOffers("orders", "workers", "") // the seats of others would be a scan
+			r.wantOffers("w-1/1", "workers", "orders", "")
+			r.wantOffers("charge", "queue", "pause", "orders", "--type", "")
 		})
 	}
 }

@@ -66,7 +66,17 @@ func (r *rig) night() {
 		}
 	}
 	r.send("A-5")
-	s := r.seat("w-1/1", nil)
+	// The first record is whole as well: the session may look before the next one.
+	status := func(rules uint64) *control.WorkerStatus {
+		now := time.Now()
+		return &control.WorkerStatus{
+			Host: "host-1", Slots: 100, Busy: 80, State: "running", Scope: "orders", Types: []string{"charge"}, Started: now, At: now, Rules: rules,
+			Outcomes: map[string]uint64{"done": 996, "retried": 3, "failed": 1}, Minute: &control.Runs{Runs: 500, Errors: 2}, Rate: 601, HeadWait: 900 * time.Millisecond,
+			Durations: map[string]control.Quantiles{"charge": {P95: 800 * time.Millisecond}},
+			Jobs:      []control.RunningJob{{Key: "B-12", Type: "charge", At: now.Add(-41 * time.Second), Attempt: 1, Fence: 9}},
+		}
+	}
+	s := r.seat("w-1/1", func(c *control.WorkerStatus) { *c = *status(0) })
 	ctx, cancel := context.WithCancel(r.Context())
 	done := make(chan struct{})
 	go func() {
@@ -80,13 +90,7 @@ func (r *rig) night() {
 			case <-tick.C:
 			}
 			if rules, err := controlstore.Read(ctx, r.store); err == nil {
-				now := time.Now()
-				_ = s.Beat(ctx, &control.WorkerStatus{
-					Host: "host-1", Slots: 100, Busy: 80, State: "running", Scope: "orders", Types: []string{"charge"}, Started: now, At: now, Rules: rules.Version,
-					Outcomes: map[string]uint64{"done": 996, "retried": 3, "failed": 1}, Minute: &control.Runs{Runs: 500, Errors: 2}, Rate: 601, HeadWait: 900 * time.Millisecond,
-					Durations: map[string]control.Quantiles{"charge": {P95: 800 * time.Millisecond}},
-					Jobs:      []control.RunningJob{{Key: "B-12", Type: "charge", At: now.Add(-41 * time.Second), Attempt: 1, Fence: 9}},
-				})
+				_ = s.Beat(ctx, status(rules.Version))
 			}
 		}
 	}()

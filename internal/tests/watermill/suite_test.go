@@ -1,4 +1,4 @@
-package watermillonceq_test
+package watermill
 
 import (
 	"context"
