@@ -57,7 +57,7 @@ func (in *intake) tooLong(r *run, err error) error {
 	if r.Message == nil || !errors.As(err, &p) || p.After <= 0 {
 		return err
 	}
-	no := in.outlasts(r.Message, time.Now().Add(p.After))
+	no := in.tooFarAhead(r.Message, time.Now().Add(p.After))
 	if no == nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 				slog.String("job", r.Name()), slog.Any("error", e))
 			r.Anew()
 			if now := time.Now(); c.patience().Refuses(now.Add(r.Verdict.Delay), r.Message.Published, now, r.Message.Attempt) != "" {
-				r.Verdict.Delay = min(r.Verdict.Delay, carriedMost) // it would not come again: see outlasts
+				r.Verdict.Delay = min(r.Verdict.Delay, carriedMost) // it would not come again: see tooFarAhead
 			}
 			c.back(r)
 		}
