@@ -79,9 +79,9 @@ type BatchConfig struct {
 	// share keys should all set it, or none.
 	HoldGroup bool
 	// Keeps is how long the queue keeps a message, which a batch cannot find out. A job that
-	// [Postpone] or [Sleep] puts off for longer becomes a dead letter of class "too-early", with its
-	// steps; otherwise its queue would drop it, and nobody would know. Default: 1 day, which is less
-	// than the queues' own defaults (SQS 4 days, Pub/Sub 7). Not negative.
+	// [Postpone] or [Sleep] puts off for longer becomes a dead letter of class "too-early", with
+	// its steps; otherwise its queue would drop it, and nobody would know. Default: 1 day, which is
+	// less than the queues' own defaults (SQS 4 days, Pub/Sub 7). Not negative.
 	Keeps time.Duration
 }
 

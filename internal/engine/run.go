@@ -50,7 +50,7 @@ type Run[J any] struct {
 	Fence   uint64
 	Verdict verdict.Verdict
 	known   *known
-	made    atomic.Pointer[later] // what the handler makes of few runs; nil = nothing
+	later   atomic.Pointer[later] // what the handler makes of few runs; nil = nothing
 	began   time.Duration         // when the handler began, since the flow's epoch
 	ended   time.Duration         // when it returned, or was found not to start
 	came    time.Duration         // when its delivery came; a later one may have been handed over since
@@ -144,11 +144,11 @@ func (r *Run[J]) ensureKnown() *known {
 // ensureLater makes room for what the handler makes. The handler may have goroutines of its own, so
 // two may call it at once.
 func (r *Run[J]) ensureLater() *later {
-	if l := r.made.Load(); l != nil {
+	if l := r.later.Load(); l != nil {
 		return l
 	}
-	r.made.CompareAndSwap(nil, new(later))
-	return r.made.Load()
+	r.later.CompareAndSwap(nil, new(later))
+	return r.later.Load()
 }
 
 // begun is how often the job's handler has been started.
@@ -161,16 +161,16 @@ func (r *Run[J]) begun() int {
 
 // Result is what is to be kept with the key; nil = nothing.
 func (r *Run[J]) Result() []byte {
-	if r.made.Load() == nil {
+	if r.later.Load() == nil {
 		return nil
 	}
-	return r.made.Load().result
+	return r.later.Load().result
 }
 
 // LastSaved is the name under which the job has saved last, as far as this run has looked; "" =
 // it has not. Who settles the run calls it.
 func (r *Run[J]) LastSaved() string {
-	l := r.made.Load()
+	l := r.later.Load()
 	if l == nil {
 		return ""
 	}
@@ -185,7 +185,7 @@ func (r *Run[J]) LastSaved() string {
 
 // Due is when a job that was postponed goes on; zero = it was not.
 func (r *Run[J]) Due() time.Time {
-	l := r.made.Load()
+	l := r.later.Load()
 	if l == nil {
 		return time.Time{}
 	}
@@ -220,7 +220,7 @@ func (r *Run[J]) Repeats(d time.Duration) bool {
 	if r.tries++; r.tries == 1 {
 		r.ensureLater().giveUp = now.Add(d)
 	}
-	return now.Before(r.made.Load().giveUp)
+	return now.Before(r.later.Load().giveUp)
 }
 
 // erringAlone is how long the store has erred on this run's claim or settlement alone, and not on
@@ -228,14 +228,14 @@ func (r *Run[J]) Repeats(d time.Duration) bool {
 func (r *Run[J]) erringAlone(alone bool) time.Duration {
 	switch {
 	case !alone:
-		if r.made.Load() != nil {
-			r.made.Load().alone = time.Time{}
+		if r.later.Load() != nil {
+			r.later.Load().alone = time.Time{}
 		}
 		return 0
 	case r.ensureLater().alone.IsZero():
-		r.made.Load().alone = time.Now()
+		r.later.Load().alone = time.Now()
 	}
-	return time.Since(r.made.Load().alone)
+	return time.Since(r.later.Load().alone)
 }
 
 // advance moves the run to a later phase. It is false when the run is there already, or beyond,

@@ -73,7 +73,7 @@ func (en *Engine[J]) setTimeout(r *Run[J], at time.Time) {
 	case !r.hasOneLease():
 		en.leases.SetTimeout(&r.held, at)
 	case at.IsZero():
-		r.made.Load().timeout.Stop()
+		r.later.Load().timeout.Stop()
 	default:
 		r.ensureLater().timeout = time.AfterFunc(max(1, time.Until(at)), func() { r.stopHandler(verdict.ErrTimeout) })
 	}
