@@ -1,11 +1,11 @@
 package onceq
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -15,7 +15,6 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
-	"github.com/onceq/onceq/internal/values"
 	"github.com/onceq/onceq/internal/verdict"
 )
 
@@ -33,17 +32,19 @@ func (in *intake) patience() ahead.Queue {
 	}
 }
 
-// tooFarAhead refuses a message that its queue cannot keep until due.
+// tooFarAhead refuses a message that its queue cannot keep until due. One that can be sent anew is
+// refused only where it would not come again if that fails.
 func (in *intake) tooFarAhead(m *broker.Message, due time.Time) *engine.Refusal {
-	if in.carry.able(m) {
-		return nil
-	}
-	q := in.patience()
+	return in.refuseFor(in.patience(), m, due)
+}
+
+func (in *intake) refuseFor(q ahead.Queue, m *broker.Message, due time.Time) *engine.Refusal {
 	if q.Keeps <= 0 && q.Receives <= 0 {
 		return nil
 	}
-	why := q.Refuses(due, m.Published, time.Now(), m.Attempt)
-	if why == "" {
+	now := time.Now()
+	why := q.Refuses(due, m.Published, now, m.Attempt)
+	if why == "" || in.carry.able(m) && q.Refuses(now.Add(min(due.Sub(now), q.Step())), m.Published, now, m.Attempt) == "" {
 		return nil
 	}
 	from := q.From(due)
@@ -57,7 +58,9 @@ func (in *intake) tooLong(r *run, err error) error {
 	if r.Message == nil || !errors.As(err, &p) || p.After <= 0 {
 		return err
 	}
-	no := in.outlasts(r.Message, time.Now().Add(p.After))
+	q := in.patience()
+	q.Keeps = cmp.Or(q.Keeps, in.keeps)
+	no := in.refuseFor(q, r.Message, time.Now().Add(p.After))
 	if no == nil {
 		return err
 	}
@@ -80,46 +83,24 @@ func (in *intake) refuseOutlasting(r *run, no *engine.Refusal) *engine.Refusal {
 // before it. workerHost asks whether a message is to be carried, in the goroutine that ends the
 // run; the carrier's own goroutines (batch.Queue) call send. No lock is held.
 
-// NoCarry is a WorkerConfig.Carry that carries nothing.
-var NoCarry broker.Sender = noCarry{}
-
-type noCarry struct{}
-
-func (noCarry) Send(context.Context, []broker.Outgoing) ([]string, error) {
-	return nil, broker.ErrUnsupported
-}
-func (noCarry) Limits() broker.Limits { return broker.Limits{SendBatch: 1} }
-
 // carrier sends messages anew.
 type carrier struct {
 	to         broker.Sender
 	call       time.Duration // bounds one call
 	settle     time.Duration // for how long a copy is tried to be sent
-	hop        time.Duration // the queue's longest delay
 	ordered    bool          // it orders groups
 	patience   func() ahead.Queue
 	log        *slog.Logger
 	keyOf      func(*broker.Message) (dedupe.Key, error) // nil = the metadata have the key
 	queue      *batch.Queue[*run]
 	acks, back func(*run)
-	refused    atomic.Int64 // when a copy was last given up, in Unix nanoseconds; 0 = never
 }
 
-// carrierRests is how long a carrier that could not send counts as none. A worker that may not send
-// to its queue is such a one: a job that the queue cannot keep becomes a dead letter then.
-const carrierRests = time.Hour
-
-// able reports whether a message like m can be sent anew.
+// able reports whether a message like m can be sent anew. One without metadata would not be its
+// producer's any more.
 func (c *carrier) able(m *broker.Message) bool {
-	if c == nil || c.ordered && m.Group != "" {
-		return false
-	}
-	at := c.refused.Load()
-	return at == 0 || time.Since(time.Unix(0, at)) > carrierRests
+	return c != nil && m.Meta != nil && !(c.ordered && m.Group != "")
 }
-
-// carriedMost is the rest of a not-before that is never carried: it is over soon.
-const carriedMost = time.Minute
 
 // dueAt is when a message that is given back is due, and whether its job was postponed. Zero = its
 // wait is no such.
@@ -128,30 +109,29 @@ func dueAt(r *run) (due time.Time, postponed bool) {
 	case engine.Postponed:
 		return r.Due(), true
 	case engine.Outcome(OutcomeEarly):
-		return time.Now().Add(early(r.Message)), false
+		return time.Now().Add(early(r.Message, false)), false
 	}
 	return time.Time{}, false
 }
 
-// takes reports whether the run's message is sent anew, and sees to it: where the message has used
-// up half of what its queue allows, or is postponed for longer than its queue delays a message.
+// takes reports whether the run's message is sent anew, and sees to it. It is, where its job is
+// postponed for longer than one step, and where it could come only once more: then there is one
+// more receive to try it again, or to refuse it. What is given back instead comes after one step.
 func (c *carrier) takes(r *run) bool {
-	if !c.able(r.Message) {
-		return false
-	}
+	m := r.Message
 	due, postponed := dueAt(r)
 	left := time.Until(due)
-	if due.IsZero() || left <= 0 || !postponed && left <= carriedMost {
+	if due.IsZero() || left <= 0 || !c.able(m) {
 		return false
 	}
-	if !(postponed && left > c.hop) && !c.patience().Half(r.Message.Published, time.Now(), min(left, c.hop), r.Message.Attempt) {
-		return false
+	q := c.patience()
+	step := min(left, q.Step())
+	if (postponed && left > step || q.IsLast(m.Published, time.Now(), step, m.Attempt)) && c.isSame(r) {
+		c.queue.Add(r)
+		return true
 	}
-	if !c.isSame(r) {
-		return false
-	}
-	c.queue.Add(r)
-	return true
+	r.Verdict.Delay = min(r.Verdict.Delay, step)
+	return false
 }
 
 // isSame reports whether a copy has the key of the run's message. A Key of the user's may look at
@@ -186,20 +166,16 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 	for i, r := range rs {
 		switch e := broker.ErrAt(err, i); {
 		case e == nil:
-			c.refused.Store(0)
 			r.Anew()
 			r.Action = engine.Ack
 			c.acks(r)
 		case r.Repeats(c.settle):
 			time.AfterFunc(retry.Pause(r.Tries()), func() { c.queue.Add(r) })
 		default:
-			c.refused.Store(time.Now().UnixNano())
-			c.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: a message that waits for longer than its queue keeps it could not be sent anew; for an hour such jobs become dead letters of class too-early. Let the worker send to its queue, or set WorkerConfig.Carry",
+			c.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: a message that waits for longer than its queue keeps it could not be sent anew; it is given back, and becomes a dead letter of class too-early where it would not come again. May the worker send to WorkerConfig.Carry?",
 				slog.String("job", r.Name()), slog.Any("error", e))
 			r.Anew()
-			if now := time.Now(); c.patience().Refuses(now.Add(r.Verdict.Delay), r.Message.Published, now, r.Message.Attempt) != "" {
-				r.Verdict.Delay = min(r.Verdict.Delay, carriedMost) // it would not come again: see outlasts
-			}
+			r.Verdict.Delay = min(r.Verdict.Delay, c.patience().Step())
 			c.back(r)
 		}
 	}
@@ -210,9 +186,6 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 func (c *carrier) copyOf(r *run) broker.Outgoing {
 	m := r.Message
 	meta := m.Meta.Clone()
-	if meta == nil { // of a producer that does not use onceq
-		meta = new(broker.Meta)
-	}
 	due, postponed := dueAt(r)
 	if far := time.Now().Add(postponedMost); postponed {
 		meta.Postponed = due
@@ -220,25 +193,12 @@ func (c *carrier) copyOf(r *run) broker.Outgoing {
 			meta.Postponed = far
 		}
 	}
-	delay := min(time.Until(due), c.to.Limits().MaxDelay)
+	// Up to a second: a rest of less would be one more receive. It must not take the copy's time.
+	delay := min(time.Until(due)+time.Second-1, c.to.Limits().MaxDelay, c.patience().Step())
 	return broker.Outgoing{
 		Body: m.Body, Attributes: m.Attributes, Group: m.Group, Meta: meta,
 		Delay: max(0, delay).Truncate(time.Second),
 	}
-}
-
-// carryTo is where a worker of that queue sends copies; nil = nowhere.
-func carryTo(asked broker.Sender, queue broker.Receiver) broker.Sender {
-	if _, none := asked.(noCarry); none {
-		return nil
-	}
-	if !values.IsNil(asked) {
-		return asked
-	}
-	if own, ok := broker.As[broker.Sender](queue); ok && !queue.Limits().FansOut {
-		return own
-	}
-	return nil
 }
 
 // postponedMost is how far ahead a copy may say that its job goes on. What lies further ahead is
@@ -246,13 +206,13 @@ func carryTo(asked broker.Sender, queue broker.Receiver) broker.Sender {
 const postponedMost = 31 * 24 * time.Hour
 
 // early is how long a message waits for its time: its not-before, or when its job goes on that was
-// postponed.
-func early(m *broker.Message) time.Duration {
+// postponed. No worker sends anew what a group orders, so such a message is not believed to be one.
+func early(m *broker.Message, ordered bool) time.Duration {
 	if m.Meta == nil || m.Meta.NotBefore.IsZero() && m.Meta.Postponed.IsZero() {
 		return 0
 	}
 	left := time.Until(m.Meta.NotBefore)
-	if on := time.Until(m.Meta.Postponed); on <= postponedMost+time.Hour { // clocks differ
+	if on := time.Until(m.Meta.Postponed); on <= postponedMost+time.Hour && !(ordered && m.Group != "") { // clocks differ
 		left = max(left, on)
 	}
 	return max(0, left)

@@ -1,6 +1,7 @@
 package onceq
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync/atomic"
@@ -77,7 +78,15 @@ type BatchConfig struct {
 	// HoldGroup keeps a message that would be a dead letter at the head of its group. Queues that
 	// share keys should all set it, or none.
 	HoldGroup bool
+	// Keeps is how long the queue keeps a message, which a batch cannot find out. A job that
+	// [Postpone] or [Sleep] puts off for longer becomes a dead letter of class "too-early", with
+	// its steps; otherwise its queue would drop it, and nobody would know. Default: 1 day, which is
+	// less than the queues' own defaults (SQS 4 days, Pub/Sub 7). Not negative.
+	Keeps time.Duration
 }
+
+// batchKeeps is BatchConfig.Keeps where nothing is said.
+const batchKeeps = 24 * time.Hour
 
 // Batches is the entry for deliveries that somebody else has received, such as those of a
 // serverless function. It claims, runs and settles their jobs, and puts dead letters. It never
@@ -93,6 +102,9 @@ func (p *Processor) Batches(c BatchConfig) (*Batches, error) {
 	if err := checkLetters("BatchConfig", c.DeadLetter, c.Name); err != nil {
 		return nil, err
 	}
+	if c.Keeps < 0 {
+		return nil, badConfig("BatchConfig.Keeps", "%v is negative", c.Keeps)
+	}
 	if err := p.checkRelayed("BatchConfig", c.DeadLetter, nil); err != nil {
 		return nil, err
 	}
@@ -100,7 +112,7 @@ func (p *Processor) Batches(c BatchConfig) (*Batches, error) {
 	if err := p.checkName("BatchConfig", c.Name, b); err != nil {
 		return nil, err
 	}
-	in, err := p.newIntake(deliveries{letters: c.DeadLetter, name: c.Name, holdGroup: c.HoldGroup, visibility: min(p.c.Lease, DefaultVisibility)})
+	in, err := p.newIntake(deliveries{letters: c.DeadLetter, name: c.Name, holdGroup: c.HoldGroup, visibility: min(p.c.Lease, DefaultVisibility), keeps: cmp.Or(c.Keeps, batchKeeps)})
 	if err != nil {
 		return nil, err
 	}

@@ -309,9 +309,10 @@ func (o *ControlOptions) isOn() bool { return o.Every > 0 }
 
 // NoStore runs jobs without dedupe: at least once. Every claim wins, with fence 0. The broker
 // counts the attempts. EffectKey works. What needs a record fails: Do, Result, CompleteTx.
-var NoStore dedupe.Store = noStore{}
+// It is a [dedupe.Store]; a constant, so that nobody can change it.
+const NoStore noStore = 0
 
-type noStore struct{}
+type noStore uint8
 
 // isNoStore also finds a NoStore that is decorated, and one that a test has wrapped so that its
 // faults befall the calls: that wrapper has no Unwrap, and says Storeless.
@@ -370,9 +371,10 @@ func (noStore) Limits() dedupe.Limits {
 // that an operator redrives from the queue's own dead-letter queue, whatever the job's record says
 // of its attempts. A job whose last attempt died, as by a process that was killed, waits for an
 // hour first. A parked job does not start: its key is to be resolved.
-var KeepInQueue broker.Sender = keepInQueue{}
+// It is a [broker.Sender]; a constant, so that nobody can change it.
+const KeepInQueue keepInQueue = 0
 
-type keepInQueue struct{}
+type keepInQueue uint8
 
 func (keepInQueue) Send(context.Context, []broker.Outgoing) ([]string, error) {
 	return nil, broker.ErrUnsupported

@@ -126,7 +126,7 @@ func sentOn(j *Job, mostDelay time.Duration, keyed bool) broker.Outgoing {
 	m := j.Message
 	o := broker.Outgoing{
 		Body: m.Body, Attributes: m.Attributes, Meta: m.Meta, Group: m.Group,
-		Delay: min(early(m), max(0, mostDelay)),
+		Delay: min(early(m, true), max(0, mostDelay)),
 	}
 	if keyed && !hasKey(m.Meta) {
 		o.Meta = new(broker.Meta)

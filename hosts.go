@@ -38,7 +38,7 @@ func (h deliveryHost) refusalOf(r *run) *engine.Refusal {
 	if to := relayIn(h.c.Handler); to != nil {
 		return h.admitRelayed(r, to)
 	}
-	left := early(r.Message)
+	left := early(r.Message, h.ordered)
 	if left == 0 {
 		if no := h.admit(r); no != nil {
 			return no

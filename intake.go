@@ -39,6 +39,8 @@ type intake struct {
 	begun     time.Time
 	took      steering.Sketches // of a Worker that writes cards; else nil
 	carry     *carrier          // of a Worker that sends anew what waits for too long; else nil
+	ordered   bool              // the queue orders groups
+	keeps     time.Duration     // how long it keeps a message, where a configuration says so; 0 = unknown
 }
 
 // deliveries is what a Processor's intakes differ in.
@@ -50,6 +52,7 @@ type deliveries struct {
 	visibility time.Duration // for which a delivery is extended
 	limits     broker.Limits // of the queue; zero = it is not ours to call
 	slots      int           // how many handlers run at once; 0 = not known
+	keeps      time.Duration // how long the queue keeps a message, as far as somebody says
 }
 
 func (p *Processor) newIntake(d deliveries) (*intake, error) {
@@ -58,7 +61,7 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		source += ":" + d.name
 		log = log.With(slog.String("queue", d.name))
 	}
-	in := &intake{Processor: p, log: log, letters: d.letters, begun: time.Now(), queueName: cmp.Or(c.Queue, describe(d.queue).Name, source)}
+	in := &intake{Processor: p, log: log, letters: d.letters, begun: time.Now(), queueName: cmp.Or(c.Queue, describe(d.queue).Name, source), ordered: d.limits.OrderedGroups, keeps: d.keeps}
 	in.past = steering.Watchman{Fences: &p.fences, Store: c.Store, Queue: in.queueName, CallTimeout: c.CallTimeout, Logger: log, Tell: in.tellSteering}
 	if c.Control.isOn() && d.slots+len(d.name) > 0 {
 		in.past.Rules = p.book.Store()
@@ -70,7 +73,7 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		SettleTimeout: c.SettleTimeout, CallTimeout: c.CallTimeout, HoldGroup: d.holdGroup,
 		QueueKeeps: func() time.Duration { return time.Duration(in.foreign.keeps.Load()) }, AnyAge: relayIn(c.Handler) != nil,
 		Logger: log, Backoff: defaultBackoff,
-		Visibility: d.visibility, Limits: d.limits, Slots: d.slots, Outlasts: in.tooFarAhead,
+		Visibility: d.visibility, Limits: d.limits, Slots: d.slots,
 	}
 	if c.Store.Limits().OrderedFences {
 		o.Fences, o.WentBack = &p.fences, in.past.FenceBack
@@ -252,7 +255,7 @@ func (in *intake) admitRelayed(r *run, to *relay) *engine.Refusal {
 	if m.MetaErr != nil {
 		return &engine.Refusal{Class: ClassBadMeta, Err: m.MetaErr}
 	}
-	left, late := early(m)-max(0, to.limits.MaxDelay), (*engine.Refusal)(nil)
+	left, late := early(m, in.ordered)-max(0, to.limits.MaxDelay), (*engine.Refusal)(nil)
 	if left > 0 {
 		if late = in.tooFarAhead(m, time.Now().Add(left)); late == nil {
 			return &engine.Refusal{Back: engine.Outcome(OutcomeEarly), Delay: left}

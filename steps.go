@@ -54,7 +54,7 @@ func Step[T any](ctx context.Context, j *Job, name string, f func(context.Contex
 			j.r.Give(name)
 		}
 		return v, err
-	case have.Any && j.r.Drains():
+	case have.Any && j.r.Drains() && !j.r.IsLastTry():
 		return v, Postpone(0, ErrDraining)
 	}
 	if v, err = f(ctx); err != nil {

@@ -63,7 +63,6 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 	}
 	l := queue.Limits()
 	c = c.complete(l)
-	c.Carry = carryTo(c.Carry, queue)
 	if err := c.check(queue, l, &p.c); err != nil {
 		return nil, err
 	}
@@ -92,7 +91,7 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 	w.nacks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight()}, w.nack)
 	if c.Carry != nil {
 		in.carry = &carrier{
-			to: c.Carry, call: p.c.CallTimeout, settle: p.c.SettleTimeout, hop: in.e.LongestNack(), ordered: l.OrderedGroups,
+			to: c.Carry, call: p.c.CallTimeout, settle: p.c.SettleTimeout, ordered: l.OrderedGroups,
 			patience: in.patience, log: in.log,
 			acks: func(r *run) { w.acks.Add(r) }, back: func(r *run) { w.nacks.Add(r) },
 		}

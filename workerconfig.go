@@ -45,13 +45,17 @@ type WorkerConfig struct {
 	HoldGroup bool
 	// Carry is where a message is sent anew that waits for longer than its queue can keep it, or
 	// can delay it: one whose Meta.NotBefore lies far ahead, or whose handler has called [Postpone]
-	// or [Sleep]. The copy has the same metadata, and the first message is acked when the copy is
-	// stored. Default: the queue itself, where it is a [broker.Sender] and reaches nobody else
-	// (not Pub/Sub, whose topic may have other subscriptions: see broker.Limits.FansOut). The
-	// worker then needs the right to send to it. [NoCarry] sends nothing: a job that is due later
-	// than its queue keeps it becomes a dead letter of class "too-early", and so do such jobs for
-	// an hour after a copy could not be sent. Messages of an ordered group are never sent anew,
-	// because they would lose their place.
+	// or [Sleep]. Mostly it is the queue itself. The copy has the same body, attributes and
+	// metadata, and the first message is acked when the copy is stored. Default: nil, and a job
+	// that is due later than its queue keeps it becomes a dead letter of class "too-early"; its
+	// saved steps are kept.
+	//
+	// The worker needs the right to send to it. Give the Sender that the job's producer has: one
+	// that encrypts, where bodies are encrypted. What it sends must come to this queue's workers
+	// alone. A topic with other subscriptions would give them the copy, too. Where a copy cannot
+	// be sent, an ERROR says so, the message is given back, and it becomes a letter before its
+	// queue drops it. Messages of an ordered group, and those without onceq's metadata, are never
+	// sent anew.
 	Carry broker.Sender
 	// Concurrency is how many handlers run at once. Default 10; 1 to 100,000.
 	Concurrency int
@@ -136,6 +140,10 @@ func (c *WorkerConfig) check(queue broker.Receiver, l broker.Limits, p *Processo
 		return badConfig("WorkerConfig.DeadLetter", "is the queue itself, where a letter would reopen its own failure at once, for ever")
 	case isNoStore(p.Store) && !l.Attempts && p.Defaults.MaxAttempts > 0:
 		return badConfig("ProcessorConfig.Defaults.MaxAttempts", "%d never ends a job: without a Store the broker must count deliveries, and this one does not; -1 says that jobs are retried for ever", p.Defaults.MaxAttempts)
+	case c.Carry != nil && values.IsNil(c.Carry):
+		return badConfig("WorkerConfig.Carry", "is a nil pointer")
+	case c.Carry != nil && c.Carry.Limits().RequireGroup:
+		return badConfig("WorkerConfig.Carry", "requires a group for each message, and messages of a group are never sent anew")
 	case c.Carry != nil && c.Carry.Limits().SendBatch < 1:
 		return badConfig("WorkerConfig.Carry", "its Limits() have SendBatch %d, want 1 or more", c.Carry.Limits().SendBatch)
 	case c.Carry != nil && values.Same(c.Carry, c.DeadLetter):

@@ -69,9 +69,6 @@ type Limits struct {
 	OrderedGroups bool
 	// RequireGroup: every message needs a group (SQS FIFO).
 	RequireGroup bool
-	// FansOut: what is sent may reach other receivers than those of this queue, as by a topic that
-	// has several subscriptions. A worker then sends nothing anew of its own accord.
-	FansOut bool
 	// Extends: a delivery can be extended. False for push, and for a Lambda function without
 	// a queue handle.
 	Extends bool

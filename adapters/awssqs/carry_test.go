@@ -62,7 +62,7 @@ func TestLongWaitsAreCarried(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Pollers: 1})
+				w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Pollers: 1, Carry: queue})
 				if err != nil {
 					t.Fatal(err)
 				}

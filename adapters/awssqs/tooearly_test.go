@@ -68,7 +68,7 @@ func TestJobsThatOutlastTheQueue(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Pollers: 1, Carry: onceq.NoCarry})
+				w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Pollers: 1})
 				if err != nil {
 					t.Fatal(err)
 				}

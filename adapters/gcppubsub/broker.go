@@ -88,7 +88,7 @@ func limits(o *Options) broker.Limits {
 		MinHold: minDeadline, MaxHold: maxDeadline, MaxNack: maxDeadline, MaxWait: o.LongPoll,
 		MaxBody: pubsubwire.MaxMessage, MaxAttributes: pubsubwire.MaxAttributes,
 		Attempts: o.Attempts, OrderedGroups: o.Ordered,
-		FansOut: true, Extends: true, PerRequestCost: true, Durable: true,
+		Extends: true, PerRequestCost: true, Durable: true,
 	}
 }
 

@@ -24,7 +24,6 @@ const (
 func makeLimits(sends, comes kind, s *service, o *Options) broker.Limits {
 	l := broker.Limits{
 		ReceiveBatch: anyBatch, SettleBatch: anyBatch, SendBatch: anyBatch, MaxWait: longestWait,
-		FansOut: sends != onSQS,
 		Durable: true, PerRequestCost: sends != anyDriver || comes != anyDriver,
 	}
 	switch sends {

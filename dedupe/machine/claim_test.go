@@ -61,7 +61,11 @@ func printed(r *dedupe.Record) { r.Fingerprint = []byte("A") }
 func own(r *dedupe.Record)     { r.Token = mine }
 func expired(r *dedupe.Record) { r.Expires = now }
 
-func untouched(r *dedupe.Record)  { r.Attempt, r.ErrClass, r.LastErr, r.FirstErr = 0, "", "", "" }
+func untouched(r *dedupe.Record) {
+	r.Attempt, r.ErrClass, r.LastErr, r.FirstErr = 0, "", "", ""
+	r.State, r.StateNo = nil, 0
+}
+func stepped(r *dedupe.Record)    { r.State, r.StateNo = []byte("step"), 1 }
 func failedOnce(r *dedupe.Record) { r.ErrClass = "error" }
 
 // taken is a record that the request of the tests has won.
@@ -163,6 +167,7 @@ func TestApplyClaim(t *testing.T) {
 
 		{"released: nothing has run, so another payload may", with(record(dedupe.Released), printed, untouched), printB, dedupe.Won, with(record(dedupe.Released), untouched, taken(1), func(r *dedupe.Record) { r.Fingerprint = []byte("B") })},
 		{"released: nothing has run, and its payload is forgotten", with(record(dedupe.Released), printed, untouched), none, dedupe.Won, with(record(dedupe.Released), untouched, taken(1))},
+		{"released: a reopened job, given back unstarted, has steps", with(record(dedupe.Released), printed, untouched, stepped), printB, dedupe.Mismatch, with(record(dedupe.Released), printed, untouched, stepped)},
 		{"released: cut off in a run that does not count", with(record(dedupe.Released), printed, untouched, failedOnce), printB, dedupe.Mismatch, with(record(dedupe.Released), printed, untouched, failedOnce)},
 
 		{"reopened: failed", with(record(dedupe.Failed), printed), reopens, dedupe.Won, with(record(dedupe.Failed), reopened, taken(1))},

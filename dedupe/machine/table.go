@@ -178,10 +178,10 @@ func Meet(r *dedupe.Record, q *dedupe.ClaimRequest, now time.Time) Situation {
 }
 
 // untouched reports whether nothing of the job has run: all claims were given back before the
-// handler began. Such a record holds nobody's payload. Otherwise a message that came too late to
-// run would keep out the one that is due.
+// handler began, and no step is saved. Such a record holds nobody's payload. Otherwise a message
+// that came too late to run would keep out the one that is due.
 func untouched(r *dedupe.Record) bool {
-	return r.Status == dedupe.Released && r.Attempt == 0 && r.ErrClass == ""
+	return r.Status == dedupe.Released && r.Attempt == 0 && r.ErrClass == "" && len(r.State) == 0
 }
 
 // at is what r is, whatever its Expires says: a token outlives its record's retention.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
 )
 
 // mailer is somebody's.
@@ -49,4 +50,8 @@ func trial(ctx context.Context, j *onceq.Job, end func(context.Context) error) e
 		return err
 	}
 	return end(ctx)
+}
+
+func carrying(p *onceq.Processor, queue broker.Broker, dead broker.Sender) (*onceq.Worker, error) {
+	return p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Carry: queue})
 }

@@ -58,13 +58,22 @@ func (q Queue) Refuses(due, published, now time.Time, receive int) string {
 	return ""
 }
 
-// Half reports whether a message has used up half of what the queue allows it when it comes again
-// after next: its time, or its receives. Two receives are left at least, where there are so many.
-func (q Queue) Half(published, now time.Time, next time.Duration, receive int) bool {
-	if q.Keeps > 0 && !published.IsZero() && now.Sub(published)+next > q.Keeps/2 {
+// Step is for how long a message that is sent anew in time is given back at once: one hop, and a
+// quarter of the time that the queue keeps it.
+func (q Queue) Step() time.Duration {
+	if q.Keeps > 0 {
+		return min(q.hop(), q.Keeps/4)
+	}
+	return q.hop()
+}
+
+// IsLast reports whether a message that is given back for step would come for the last time.
+func (q Queue) IsLast(published, now time.Time, step time.Duration, receive int) bool {
+	if q.Receives > 0 && receive+2 > q.Receives {
 		return true
 	}
-	return q.Receives > 0 && receive > min(q.Receives/2, q.Receives-spare)
+	alone := Queue{Keeps: q.Keeps, Hop: q.Hop}
+	return alone.Refuses(now.Add(2*step), published, now, receive) != ""
 }
 
 // Longest is how long before it is due a job can be sent to the queue; ok = false: any time before.

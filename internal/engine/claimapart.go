@@ -51,7 +51,7 @@ func (en *Engine[J]) aloneSince(rs []*Run[J], sent time.Time, err error) *time.T
 	switch {
 	case errors.Is(err, context.DeadlineExceeded): // a store that hangs says nothing of the entry
 		return nil
-	case r.outlived(&en.lastClaim, sent), !r.later.alone.IsZero():
+	case r.outlived(&en.lastClaim, sent), !r.later.Load().alone.IsZero():
 	case r.tries < wholeFailures, !en.writes(r.Key.Scope):
 		return nil
 	}

@@ -44,12 +44,9 @@ type Options struct {
 	SettleTimeout time.Duration
 	CallTimeout   time.Duration
 	HoldGroup     bool
-	// Outlasts says why the queue cannot keep a message until then; nil where it can, or where
-	// nobody knows. nil = it can keep every message.
-	Outlasts   func(*broker.Message, time.Time) *Refusal
-	QueueKeeps func() time.Duration // for how long the queue keeps a message; nil or 0 = unknown
-	AnyAge     bool                 // a job's age is somebody else's to judge: it starts however old it is
-	Logger     *slog.Logger
+	QueueKeeps    func() time.Duration // for how long the queue keeps a message; nil or 0 = unknown
+	AnyAge        bool                 // a job's age is somebody else's to judge: it starts however old it is
+	Logger        *slog.Logger
 	// Backoff is used where a job's own Backoff panics.
 	Backoff func(attempt int, err error) time.Duration
 	// Visibility is how long a delivery is extended for, and Limits are those of its queue.

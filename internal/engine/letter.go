@@ -93,7 +93,7 @@ func (en *Engine[J]) putPart(rs []*Run[J]) (tooMuch bool) {
 func (en *Engine[J]) sendLetters(rs []*Run[J]) error {
 	out := make([]broker.Outgoing, len(rs))
 	for i, r := range rs {
-		out[i] = letter.Make(r.Message, letter.Key(r.Key), r.later.dead, r.later.fit)
+		out[i] = letter.Make(r.Message, letter.Key(r.Key), r.later.Load().dead, r.later.Load().fit)
 		en.o.LetterKeys.Sign(&out[i])
 		if out[i].Group == "" && en.o.DeadLetter.Limits().RequireGroup {
 			// The key itself may be longer than a group's name.
@@ -114,9 +114,9 @@ func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 		en.lastLetter.Store(int64(time.Since(en.epoch)))
 		en.lettersPulse.Answers()
 		en.logLettersTaken(r.f.Terms.Base)
-		en.finish(r, Ack, 0, en.deadAs(r, r.later.dead.Fence))
-	case letter.IsUnfit(err) && r.later.fit < letter.Bare:
-		r.later.fit++
+		en.finish(r, Ack, 0, en.deadAs(r, r.later.Load().dead.Fence))
+	case letter.IsUnfit(err) && r.later.Load().fit < letter.Bare:
+		r.later.Load().fit++
 		en.letters.Add(r)
 	case letter.IsUnfit(err):
 		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: the dead-letter queue does not take a message; it stays in its queue",
@@ -126,7 +126,7 @@ func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 	case !r.Repeats(en.o.SettleTimeout) && r.f.isStopped():
 		// The failure is recorded: the next delivery finds it and puts the letter.
 		en.finish(r, Leave, 0, Unsettled)
-	case (alone || r.f.crowded()) && !time.Now().Before(r.later.giveUp):
+	case (alone || r.f.crowded()) && !time.Now().Before(r.later.Load().giveUp):
 		// Here, too, the next delivery puts the letter. Letters that are not taken must not keep
 		// the places of jobs that can be done.
 		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: the dead-letter queue does not take a letter; its message is given back, and it is tried again then",

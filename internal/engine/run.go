@@ -50,17 +50,17 @@ type Run[J any] struct {
 	Fence   uint64
 	Verdict verdict.Verdict
 	known   *known
-	later   *later
-	began   time.Duration  // when the handler began, since the flow's epoch
-	ended   time.Duration  // when it returned, or was found not to start
-	came    time.Duration  // when its delivery came; a later one may have been handed over since
-	Ran     bool           // it began
-	whole   bool           // it began with at least half of its batch's time left
-	asked   bool           // the store was asked with the token, so a fence may be of another try
-	missed  missed         // belongs to the beats, and at most one beat is in flight
-	tries   int32          // of the present step
-	Index   int32          // of the delivery in its batch
-	Said    dedupe.Outcome // by the claim
+	later   atomic.Pointer[later] // what the handler makes of few runs; nil = nothing
+	began   time.Duration         // when the handler began, since the flow's epoch
+	ended   time.Duration         // when it returned, or was found not to start
+	came    time.Duration         // when its delivery came; a later one may have been handed over since
+	Ran     bool                  // it began
+	whole   bool                  // it began with at least half of its batch's time left
+	asked   bool                  // the store was asked with the token, so a fence may be of another try
+	missed  missed                // belongs to the beats, and at most one beat is in flight
+	tries   int32                 // of the present step
+	Index   int32                 // of the delivery in its batch
+	Said    dedupe.Outcome        // by the claim
 	Action  Action
 	left    uint8 // the phase in which it was abandoned
 	Outcome Outcome
@@ -112,7 +112,7 @@ type known struct {
 // the goroutine that has the run; no beat looks at it.
 type later struct {
 	result  []byte
-	saved   *saved
+	saved   atomic.Pointer[saved]
 	due     time.Time   // when a job that was postponed goes on
 	timeout *time.Timer // of the job, where the manager does not keep its claim
 	dead    broker.Letter
@@ -141,12 +141,14 @@ func (r *Run[J]) ensureKnown() *known {
 	return r.known
 }
 
-// ensureLater makes room for what the handler makes.
+// ensureLater makes room for what the handler makes. The handler may have goroutines of its own, so
+// two may call it at once.
 func (r *Run[J]) ensureLater() *later {
-	if r.later == nil {
-		r.later = new(later)
+	if l := r.later.Load(); l != nil {
+		return l
 	}
-	return r.later
+	r.later.CompareAndSwap(nil, new(later))
+	return r.later.Load()
 }
 
 // begun is how often the job's handler has been started.
@@ -159,19 +161,23 @@ func (r *Run[J]) begun() int {
 
 // Result is what is to be kept with the key; nil = nothing.
 func (r *Run[J]) Result() []byte {
-	if r.later == nil {
+	if r.later.Load() == nil {
 		return nil
 	}
-	return r.later.result
+	return r.later.Load().result
 }
 
 // LastSaved is the name under which the job has saved last, as far as this run has looked; "" =
 // it has not. Who settles the run calls it.
 func (r *Run[J]) LastSaved() string {
-	if r.later == nil || r.later.saved == nil {
+	l := r.later.Load()
+	if l == nil {
 		return ""
 	}
-	s := r.later.saved
+	s := l.saved.Load()
+	if s == nil {
+		return ""
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.last
@@ -179,10 +185,11 @@ func (r *Run[J]) LastSaved() string {
 
 // Due is when a job that was postponed goes on; zero = it was not.
 func (r *Run[J]) Due() time.Time {
-	if r.later == nil {
+	l := r.later.Load()
+	if l == nil {
 		return time.Time{}
 	}
-	return r.later.due
+	return l.due
 }
 
 // Anew begins another step of a run that is over, with its own tries.
@@ -213,7 +220,7 @@ func (r *Run[J]) Repeats(d time.Duration) bool {
 	if r.tries++; r.tries == 1 {
 		r.ensureLater().giveUp = now.Add(d)
 	}
-	return now.Before(r.later.giveUp)
+	return now.Before(r.later.Load().giveUp)
 }
 
 // erringAlone is how long the store has erred on this run's claim or settlement alone, and not on
@@ -221,14 +228,14 @@ func (r *Run[J]) Repeats(d time.Duration) bool {
 func (r *Run[J]) erringAlone(alone bool) time.Duration {
 	switch {
 	case !alone:
-		if r.later != nil {
-			r.later.alone = time.Time{}
+		if r.later.Load() != nil {
+			r.later.Load().alone = time.Time{}
 		}
 		return 0
 	case r.ensureLater().alone.IsZero():
-		r.later.alone = time.Now()
+		r.later.Load().alone = time.Now()
 	}
-	return time.Since(r.later.alone)
+	return time.Since(r.later.Load().alone)
 }
 
 // advance moves the run to a later phase. It is false when the run is there already, or beyond,

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -20,13 +21,12 @@ import (
 
 // saved makes room for what is saved. The handler may have goroutines of its own.
 func (r *Run[J]) saved() *saved {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := r.ensureLater()
-	if m.saved == nil {
-		m.saved = new(saved)
+	l := r.ensureLater()
+	if s := l.saved.Load(); s != nil {
+		return s
 	}
-	return m.saved
+	l.saved.CompareAndSwap(nil, new(saved))
+	return l.saved.Load()
 }
 
 // lockSaved is what the run's job has saved so far, with its lock held. Its error says that it
@@ -95,19 +95,24 @@ func (r *Run[J]) Last() (class string, at time.Time) {
 	return r.known.prevClass, r.known.lastEnd
 }
 
-// IsLastTry reports whether an error now is the job's end.
+// IsLastTry reports whether an error now is the job's end. One that a drain has cut off is not.
 func (r *Run[J]) IsLastTry() bool {
-	return r.Opts.Most > 0 && r.Attempt >= r.Opts.Most && !r.f.en.HoldsBack(r)
+	return r.Opts.Most > 0 && r.Attempt >= r.Opts.Most && !r.f.en.HoldsBack(r) && !errors.Is(r.ctx.EndedBy(), verdict.ErrDraining)
 }
 
 // Drains reports whether the run's flow has stopped.
 func (r *Run[J]) Drains() bool { return r.f.isStopped() }
+
+var errReturned = errors.New("the handler has returned, and nothing more is saved under its claim")
 
 // Save stores a step under the run's claim, and returns when it is stored. It repeats the call
 // until its answer is known, or ctx or the handler's context has ended. Then the step may be stored
 // or not. The error is [verdict.ErrTaken] where the claim is another's, and wraps
 // [dedupe.ErrResultSize] where the store does not take as much.
 func (r *Run[J]) Save(ctx context.Context, name string, step steps.Step) error {
+	if r.at() >= settling {
+		return errReturned
+	}
 	have, err := r.lockSaved()
 	if err != nil {
 		return err
@@ -142,7 +147,8 @@ func (r *Run[J]) keepForm(ctx context.Context, have *saved, form *steps.Form) er
 		have.unsure = false
 		return err
 	case <-r.ctx.Done():
-		err = r.ctx.EndedBy()
+		// A handler that has returned ends its context without a cause.
+		err = cmp.Or(r.ctx.EndedBy(), context.Canceled)
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
@@ -156,7 +162,7 @@ func (en *Engine[J]) saveBatch(batch []*Run[J]) {
 	rs := make([]*Run[J], 0, len(batch))
 	asks := make([]*asked, 0, len(batch))
 	for _, r := range batch {
-		ask := r.later.saved.asks.Load()
+		ask := r.saved().asks.Load()
 		if ask != nil && !r.isOver() && !slices.Contains(asks, ask) {
 			rs, asks = append(rs, r), append(asks, ask)
 		}
@@ -213,7 +219,7 @@ func (en *Engine[J]) saveAnswered(r *Run[J], ask *asked, err error) {
 	default:
 		ask.tries++
 		time.AfterFunc(retry.Pause(ask.tries), func() {
-			if r.later.saved.asks.Load() == ask {
+			if r.saved().asks.Load() == ask {
 				en.saves.Add(r)
 			}
 		})

@@ -27,8 +27,8 @@ func (en *Engine[J]) settleRun(r *Run[J], v verdict.Verdict, ended time.Duration
 	}
 	r.Verdict = v
 	r.ended, r.tries = ended, 0
-	if r.later != nil {
-		r.later.alone, r.later.failing = time.Time{}, 0
+	if r.later.Load() != nil {
+		r.later.Load().alone, r.later.Load().failing = time.Time{}, 0
 	}
 	en.settleQueue(r).Add(r)
 }

@@ -73,7 +73,7 @@ func (en *Engine[J]) setTimeout(r *Run[J], at time.Time) {
 	case !r.hasOneLease():
 		en.leases.SetTimeout(&r.held, at)
 	case at.IsZero():
-		r.later.timeout.Stop()
+		r.later.Load().timeout.Stop()
 	default:
 		r.ensureLater().timeout = time.AfterFunc(max(1, time.Until(at)), func() { r.stopHandler(verdict.ErrTimeout) })
 	}
@@ -130,7 +130,7 @@ func (en *Engine[J]) handled(r *Run[J], h *verdict.Handled) {
 		en.askUnit(r, v.Delay)
 	}
 	if v.To == dedupe.Released && v.Class == verdict.Postponed {
-		v = en.postponed(r, v)
+		r.ensureLater().due = time.Now().Add(v.Delay)
 	}
 	r.f.returned(r)
 	if v.To == 0 {
@@ -138,19 +138,6 @@ func (en *Engine[J]) handled(r *Run[J], h *verdict.Handled) {
 		return
 	}
 	en.settleRun(r, v, ended)
-}
-
-// postponed notes when a job goes on. It fails where its queue cannot keep the message until then,
-// because the message would be gone, and nobody would know.
-func (en *Engine[J]) postponed(r *Run[J], v verdict.Verdict) verdict.Verdict {
-	due := time.Now().Add(v.Delay)
-	r.ensureLater().due = due
-	if en.o.Outlasts != nil && r.Message != nil {
-		if no := en.o.Outlasts(r.Message, due); no != nil {
-			return verdict.Verdict{To: dedupe.Failed, Class: no.Class, Text: verdict.Text(no.Err)}
-		}
-	}
-	return v
 }
 
 // overdue handles a handler that returned an error just when we would have cancelled it: its

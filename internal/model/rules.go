@@ -53,6 +53,7 @@ const (
 	SavedStepsGoOn
 	PostponedUncounted
 	PostponedTouches
+	SavedTouches
 	CarryBeforeAck
 	CarryUntilKnown
 
@@ -117,6 +118,7 @@ var ruleNames = [ruleCount]string{
 	SavedStepsGoOn:       "what is saved goes to the next claim (else: it ends with its own)",
 	PostponedUncounted:   "a postponed run gives its attempt back (else: it counts)",
 	PostponedTouches:     "... and is recorded as one that has run (else: as none)",
+	SavedTouches:         "what is saved keeps the key for its payload (else: only what has failed does)",
 	CarryBeforeAck:       "a message that is carried is stored anew before the ack (else: after it)",
 	CarryUntilKnown:      "... and is sent until it is known to be stored (else: once)",
 	LateReleaseNoted:     "a late release leaves a parked record parked (else: released)",

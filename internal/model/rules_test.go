@@ -66,7 +66,7 @@ var without = []struct {
 	{LateSaveLeftOut, SavedStays, Config{Steps: true, Policies: reruns, LatePackets: true, Once: true, MaxAttempts: 1, Items: 1}},
 	{SavedStepsGoOn, StoredStepOnce, Config{Steps: true, Policies: reruns, Once: true, MaxAttempts: 1, Items: 1}},
 	{PostponedUncounted, NobodysFailure, Config{Steps: true, Policies: reruns, Calm: true, HandlersSucceed: true, MaxAttempts: 1}},
-	{PostponedTouches, StepsOfPayload, Config{Steps: true, Policies: reruns, Payloads: true, MaxAttempts: 1, Items: 2}},
+	{SavedTouches, StepsOfPayload, Config{Steps: true, Policies: reruns, Payloads: true, Drains: true, MaxAttempts: 1, Items: 2}},
 	{CarryBeforeAck, NothingLost, Config{Tx: true, Policies: reruns, Carries: true}},
 	{CarryUntilKnown, NothingLost, Config{Tx: true, Policies: reruns, Carries: true}},
 	{LateReleaseNoted, ReleasedComes, Config{External: true, Policies: parks}},
@@ -79,6 +79,7 @@ var mixed = [workers]dedupe.Policy{dedupe.Park, dedupe.Rerun}
 // needless are the rules without which nothing that the model checks breaks, and what they are for.
 var needless = map[Rule]string{
 	DeadLeaseRenewed: "it saves the work of an owner that was only slow",
+	PostponedTouches: "what has run may have had an effect, although it has saved nothing",
 	ParkByClaimer:    "a start is recorded under Park alone, so the record of a started claim says Park already",
 }
 

@@ -111,7 +111,14 @@ func (m *model) claim(s *state, q claimCall) dedupe.Claim {
 	if s.ghost.forgotten && m.without(FenceOutlivesRecord) {
 		next = curFence
 	}
+	state, no := rec.State, rec.StateNo
+	if m.without(SavedTouches) {
+		rec.State, rec.StateNo = nil, 0
+	}
 	c, changed := machine.ApplyClaim(&rec, &req, now, func() uint64 { return uint64(next) })
+	if m.without(SavedTouches) && before.status != 0 && !before.expired {
+		rec.State, rec.StateNo = state, no
+	}
 	m.noteClaim(&before, q)
 	if c.Err != nil {
 		m.markBroken(EveryCallAnswered)

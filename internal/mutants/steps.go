@@ -58,7 +58,7 @@ var stepped = []mutant{
 	},
 	{
 		File: "hosts.go", Text: "return h.tooLong(r, err)", With: "return err",
-		Package: "internal/coretest/jobs", Test: "TestWaitsThatNothingCarries/NoCarry",
+		Package: "internal/coretest/jobs", Test: "TestWaitsThatNothingCarries/no_Carry",
 		Why: "the queue deletes a job that sleeps for longer than it keeps messages",
 	},
 }

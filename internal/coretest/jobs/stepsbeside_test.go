@@ -1,0 +1,106 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
+)
+
+// What goes on beside a save: goroutines of the handler, its return, a drain.
+
+// A goroutine may save while another sets the result, or while the handler returns. The race
+// detector holds it; without it, the carrier of saves met a nil pointer.
+func TestSaveBesideOthers(t *testing.T) {
+	const jobs = 200
+	names := make([]string, jobs)
+	for i := range names {
+		names[i] = "k" + strings.Repeat("x", i)
+	}
+	var left sync.WaitGroup
+	rig.Bubble(t, func(ctx context.Context, j *onceq.Job) error {
+		var all sync.WaitGroup
+		all.Go(func() {
+			if err := onceq.Save(ctx, j, "cursor", 1); err != nil {
+				t.Error(err)
+			}
+		})
+		all.Go(func() { _ = j.SetResult([]byte("r")) })
+		all.Wait()
+		left.Go(func() { _ = onceq.Save(ctx, j, "late", 1) })
+		if j.Attempt == 1 && len(j.Key().Key)%2 == 0 {
+			return onceq.Postpone(time.Second, nil)
+		}
+		return nil
+	}, func(r *rig.Rig) {
+		r.Send(names[:jobs/2]...)
+		r.RunFor(time.Hour)
+		left.Wait()
+	}, rig.Warnings)
+}
+
+// A save that comes when its handler has returned says that it did nothing.
+func TestSaveAfterTheReturn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got := make(chan error, 1)
+		r := stepped(t, func(ctx context.Context, j *onceq.Job) error {
+			go func() {
+				<-time.After(time.Second)
+				got <- onceq.Save(ctx, j, "cursor", 1)
+			}()
+			return onceq.Permanent(errors.New("no"))
+		}, time.Minute, onceq.JobOptions{})
+		if err := <-got; err == nil || r.State != nil {
+			t.Errorf("Save says %v, and the record has state %q", err, r.State)
+		}
+	})
+}
+
+// An attempt that a drain cuts off is not the last one: its job goes on elsewhere. One that fails
+// of itself while its worker drains is, and may undo what its steps have done.
+func TestLastAttemptInADrain(t *testing.T) {
+	for name, c := range map[string]struct {
+		cut  bool
+		want string
+		ends dedupe.Status
+	}{
+		"cut off":         {true, "charge", dedupe.Released},
+		"fails of itself": {false, "charge refund", dedupe.Failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var did []string
+				step := func(ctx context.Context, j *onceq.Job, what string) error {
+					_, err := onceq.Step(ctx, j, what, func(context.Context) (int, error) { did = append(did, what); return 1, nil })
+					return err
+				}
+				r := stepped(t, func(ctx context.Context, j *onceq.Job) error {
+					if err := step(ctx, j, "charge"); err != nil {
+						return err
+					}
+					if c.cut {
+						<-ctx.Done()
+					} else {
+						<-time.After(3 * time.Second)
+					}
+					if j.LastAttempt() {
+						if err := step(ctx, j, "refund"); err != nil {
+							return err
+						}
+					}
+					return errors.New("the shipper says no")
+				}, time.Second, onceq.JobOptions{MaxAttempts: 1})
+				if got := strings.Join(did, " "); got != c.want || r.Status != c.ends {
+					t.Errorf("it did %q, and is %v; want %q, %v", got, r.Status, c.want, c.ends)
+				}
+			})
+		})
+	}
+}
