@@ -2,18 +2,21 @@ package onceq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/ahead"
 	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/values"
+	"github.com/onceq/onceq/internal/verdict"
 )
 
 // This file owns jobs that are due later than their queue can keep them. Such a message would be
@@ -45,6 +48,21 @@ func (in *intake) tooFarAhead(m *broker.Message, due time.Time) *engine.Refusal 
 	}
 	from := q.From(due)
 	return &engine.Refusal{Class: ClassTooEarly, Err: fmt.Errorf("onceq: the job is %s; it can be sent from %s on", why, from.UTC().Format(time.RFC3339))}
+}
+
+// tooLong is the handler's error. But where it postpones the job for longer than the queue can keep
+// its message, and nothing carries that, the job fails, and its letter keeps it.
+func (in *intake) tooLong(r *run, err error) error {
+	var p *verdict.PostponeError
+	if r.Message == nil || !errors.As(err, &p) || p.After <= 0 {
+		return err
+	}
+	no := in.outlasts(r.Message, time.Now().Add(p.After))
+	if no == nil {
+		return err
+	}
+	_ = in.refuseOutlasting(r, no)
+	return Permanent(verdict.Classed(ClassTooEarly, "%w: %w", no.Err, err))
 }
 
 // refuseOutlasting turns a message away that its queue cannot keep, and says so in the log: at the
@@ -81,6 +99,7 @@ type carrier struct {
 	ordered    bool          // it orders groups
 	patience   func() ahead.Queue
 	log        *slog.Logger
+	keyOf      func(*broker.Message) (dedupe.Key, error) // nil = the metadata have the key
 	queue      *batch.Queue[*run]
 	acks, back func(*run)
 	refused    atomic.Int64 // when a copy was last given up, in Unix nanoseconds; 0 = never
@@ -99,7 +118,7 @@ func (c *carrier) able(m *broker.Message) bool {
 	return at == 0 || time.Since(time.Unix(0, at)) > carrierRests
 }
 
-// carriedMost is the rest of a wait that is never carried: it is over soon.
+// carriedMost is the rest of a not-before that is never carried: it is over soon.
 const carriedMost = time.Minute
 
 // dueAt is when a message that is given back is due, and whether its job was postponed. Zero = its
@@ -122,14 +141,28 @@ func (c *carrier) takes(r *run) bool {
 	}
 	due, postponed := dueAt(r)
 	left := time.Until(due)
-	if due.IsZero() || left <= carriedMost {
+	if due.IsZero() || left <= 0 || !postponed && left <= carriedMost {
 		return false
 	}
 	if !(postponed && left > c.hop) && !c.patience().Half(r.Message.Published, time.Now(), min(left, c.hop), r.Message.Attempt) {
 		return false
 	}
+	if !c.isSame(r) {
+		return false
+	}
 	c.queue.Add(r)
 	return true
+}
+
+// isSame reports whether a copy has the key of the run's message. A Key of the user's may look at
+// what a copy does not keep, as the broker's id. Then a copy would be another job.
+func (c *carrier) isSame(r *run) bool {
+	if c.keyOf == nil {
+		return true
+	}
+	o := c.copyOf(r)
+	k, err := c.keyOf(&broker.Message{Body: o.Body, Attributes: o.Attributes, Group: o.Group, Meta: o.Meta})
+	return err == nil && k.Key == r.Key.Key
 }
 
 // send sends copies of messages, and has those acked whose copy is stored. A copy in doubt is sent
@@ -164,6 +197,9 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 			c.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: a message that waits for longer than its queue keeps it could not be sent anew; for an hour such jobs become dead letters of class too-early. Let the worker send to its queue, or set WorkerConfig.Carry",
 				slog.String("job", r.Name()), slog.Any("error", e))
 			r.Anew()
+			if now := time.Now(); c.patience().Refuses(now.Add(r.Verdict.Delay), r.Message.Published, now, r.Message.Attempt) != "" {
+				r.Verdict.Delay = min(r.Verdict.Delay, carriedMost) // it would not come again: see outlasts
+			}
 			c.back(r)
 		}
 	}

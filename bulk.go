@@ -27,8 +27,8 @@ import (
 
 // The defaults and bounds of [BulkOptions].
 const (
-	DefaultBatchMax    = 100
-	DefaultBatchLinger = 50 * time.Millisecond
+	defaultBatchMax    = 100
+	defaultBatchLinger = 50 * time.Millisecond
 
 	mostBatch  = 10_000
 	mostLinger = time.Minute
@@ -69,10 +69,10 @@ type BulkOptions struct {
 
 func (o BulkOptions) filled() BulkOptions {
 	if o.Max == 0 {
-		o.Max = DefaultBatchMax
+		o.Max = defaultBatchMax
 	}
 	if o.Linger == 0 {
-		o.Linger = DefaultBatchLinger
+		o.Linger = defaultBatchLinger
 	}
 	return o
 }

@@ -22,11 +22,9 @@ import (
 // This file owns ProcessorConfig: the defaults, the bounds, and what is refused. NewProcessor calls
 // withDefaults and check, once. Nothing changes a configuration after that, so there is no lock.
 
-// The defaults, all of them. Each may be set in [ProcessorConfig], [WorkerConfig] or [JobOptions].
+// The defaults. Each may be set in [ProcessorConfig], [WorkerConfig] or [JobOptions].
 const (
 	DefaultMaxAttempts   = 10
-	DefaultBackoffMin    = time.Second      // after the first failure, then doubled
-	DefaultBackoffMax    = 15 * time.Minute // before jitter
 	DefaultVisibility    = 30 * time.Second
 	DefaultLease         = 30 * time.Second // beats go out at a third of the shorter of Visibility and Lease
 	DefaultDrainTimeout  = 20 * time.Second
@@ -34,10 +32,16 @@ const (
 	DefaultCallTimeout   = 5 * time.Second
 	DefaultConcurrency   = 10
 	DefaultRetention     = dedupe.DefaultRetention
-	DefaultAckLinger     = 200 * time.Millisecond // where requests are billed and groups are not ordered, else 0
-	DefaultSweepEvery    = 10 * time.Minute
-	DefaultMostAttempts  = 100            // how far a job's Meta may raise MaxAttempts
-	DefaultMostTimeout   = 24 * time.Hour // how far it may raise Timeout
+)
+
+// Defaults whose numbers stand in the comments of their fields.
+const (
+	defaultBackoffMin   = time.Second            // after the first failure, then doubled
+	defaultBackoffMax   = 15 * time.Minute       // before jitter
+	defaultAckLinger    = 200 * time.Millisecond // where requests are billed and groups are not ordered, else 0
+	defaultSweepEvery   = 10 * time.Minute
+	defaultMostAttempts = 100            // how far a job's Meta may raise MaxAttempts
+	defaultMostTimeout  = 24 * time.Hour // how far it may raise Timeout
 )
 
 // Bounds of what a configuration may ask for.
@@ -212,11 +216,11 @@ func (c *ProcessorConfig) checkRelay() error {
 	return nil
 }
 
-// defaultBackoff doubles from DefaultBackoffMin to DefaultBackoffMax and takes a random part of it.
+// defaultBackoff doubles from defaultBackoffMin to defaultBackoffMax and takes a random part of it.
 func defaultBackoff(attempt int, _ error) time.Duration {
-	d := DefaultBackoffMax
+	d := defaultBackoffMax
 	if shift := max(0, attempt-1); shift < 20 {
-		d = min(d, DefaultBackoffMin<<shift)
+		d = min(d, defaultBackoffMin<<shift)
 	}
 	return rand.N(d + 1)
 }
@@ -225,10 +229,10 @@ func (c *ProcessorConfig) scopes() scopes { return scopes{c.Scope, cmp.Or(c.Defa
 
 // Bounds and defaults of [ControlOptions].
 const (
-	DefaultControlEvery = 10 * time.Second
+	defaultControlEvery = 10 * time.Second
 	minControlEvery     = 2 * time.Second
 	maxControlEvery     = time.Minute
-	DefaultControlJobs  = 8
+	defaultControlJobs  = 8
 	maxControlJobs      = 100
 )
 
@@ -273,13 +277,13 @@ func controlOn(s dedupe.Store, o ControlOptions) ControlOptions {
 	if o.Every == 0 {
 		o.Every = -1
 		if _, quiet := broker.As[unsteered](s); s.Limits().Durable && !quiet {
-			o.Every = DefaultControlEvery
+			o.Every = defaultControlEvery
 		}
 	}
 	if isNoStore(s) {
 		o.Every = -1
 	}
-	o.Jobs = max(0, cmp.Or(o.Jobs, DefaultControlJobs))
+	o.Jobs = max(0, cmp.Or(o.Jobs, defaultControlJobs))
 	return o
 }
 

@@ -80,6 +80,80 @@ func ExampleRetryAfter() {
 	// attempt 2 done
 }
 
+// A step that was stored does not run again: the second attempt goes on with the mail.
+func ExampleStep() {
+	queue, dead, store := inMemoryErrors()
+	sendErrors(queue, "order-7", "")
+	workErrors(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			charge, err := onceq.Step(ctx, j, "charge", func(context.Context) (string, error) {
+				fmt.Println("charge under", j.EffectKey("charge") != "")
+				return "ch_1", nil
+			})
+			if err != nil {
+				return err
+			}
+			_, err = onceq.Step(ctx, j, "mail", func(context.Context) (string, error) {
+				if j.Attempt == 1 {
+					return "", errors.New("the mail server is down")
+				}
+				fmt.Println("mail the receipt of", charge)
+				return "sent", nil
+			})
+			return err
+		}),
+		Store: store, Scope: "orders",
+		Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return time.Millisecond }},
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 2)
+	// Output:
+	// charge under true
+	// mail the receipt of ch_1
+}
+
+// Postpone gives the job back without using an attempt.
+func ExamplePostpone() {
+	queue, dead, store := inMemoryErrors()
+	sendErrors(queue, "order-7", "")
+	calls := 0
+	for _, r := range workErrors(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			if calls++; calls < 3 {
+				return onceq.Postpone(5*time.Millisecond, errors.New("429 Too Many Requests"))
+			}
+			return nil
+		}),
+		Store: store, Scope: "payments", Defaults: onceq.JobOptions{MaxAttempts: 1},
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 3) {
+		fmt.Println("attempt", r.Attempt, r.Outcome)
+	}
+	// Output:
+	// attempt 1 postponed
+	// attempt 1 postponed
+	// attempt 1 done
+}
+
+// Sleep holds no slot: the job is given back, and goes on when its time has come.
+func ExampleSleep() {
+	queue, dead, store := inMemoryErrors()
+	sendErrors(queue, "trial-7", "")
+	for _, r := range workErrors(onceq.ProcessorConfig{
+		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+			if err := onceq.Sleep(ctx, j, "trial", 20*time.Millisecond); err != nil { // or 40 days
+				return err
+			}
+			fmt.Println("the trial is over")
+			return nil
+		}),
+		Store: store, Scope: "trials",
+	}, queue, onceq.WorkerConfig{DeadLetter: dead}, 2) {
+		fmt.Println(r.Outcome)
+	}
+	// Output:
+	// the trial is over
+	// postponed
+	// done
+}
+
 // declined is an error of the program's own. Its class goes into records, logs and dead letters, so
 // that these can be counted and searched by class.
 type declined struct{ reason string }

@@ -45,9 +45,7 @@ type Health struct {
 	// Queue tells how receives go, Store how claims, renewals and ends go, and Letters how dead
 	// letters go. Of the store, what all Workers of the Processor have seen counts.
 	Queue, Store, Letters Dependency
-	// Slots, Busy, Overdue and Oldest are those of [Stats].
-	Busy, Slots, Overdue int
-	Oldest               time.Duration
+	Load
 	// Rules is the version of the rules that the worker obeys, and Seat its place among the workers
 	// of the queue; zero = it has none.
 	Rules uint64
@@ -60,6 +58,18 @@ type Health struct {
 	Late time.Duration
 	// Stuck is for how long each slot has been held by a handler whose context has ended.
 	Stuck time.Duration
+}
+
+// Load is what a [Worker], or a whole [Processor], has to do. [Health] and [Stats] have it.
+type Load struct {
+	// Slots is how many handlers may run at once; 0 while no Run is under way.
+	Slots int
+	// Busy is how many slots are taken, from the claim to the handler's return.
+	Busy int
+	// Overdue is how many handlers run on although their context has ended.
+	Overdue int
+	// Oldest is how long the oldest handler has run.
+	Oldest time.Duration
 }
 
 // Dependency is how something answers that a worker needs.
@@ -92,7 +102,7 @@ func (w *Worker) Health() Health {
 	c := w.p.e.Own.Count(now, false)
 	store, letters := w.p.e.Store(now), w.p.e.Letters(now)
 	h := Health{
-		Busy: c.Busy, Slots: c.Slots, Overdue: c.Overdue, Oldest: c.Oldest, Stuck: c.Stuck, Late: w.p.e.BeatsLate(now),
+		Load: loadOf(&c), Stuck: c.Stuck, Late: w.p.e.BeatsLate(now),
 		Store: dependency(&store), Letters: dependency(&letters),
 	}
 	if f == nil {
@@ -217,20 +227,13 @@ func (h *Health) Live(o *Liveness) error {
 
 // Stats counts what is under way now. It is for metrics and pages; [Health] is for probes.
 type Stats struct {
-	// Slots is how many handlers may run at once; 0 while no Run is under way.
-	Slots int
-	// Busy is how many slots are taken, from the claim to the handler's return.
-	Busy int
+	Load
 	// Held is how many messages were received and are not claimed yet.
 	Held int
 	// Unsettled is how many jobs are between their handler's return and their disposition.
 	Unsettled int
 	// Pollers is how many receives may be under way.
 	Pollers int
-	// Overdue is how many handlers run on although their context has ended.
-	Overdue int
-	// Oldest is how long the oldest handler has run.
-	Oldest time.Duration
 	// Leases is how many deliveries and claims are kept alive.
 	Leases int
 	// Margin is the least time to a deadline at which a beat was answered, since Stats was last
@@ -286,13 +289,17 @@ func (p *Processor) Stats() Stats {
 
 func statsOf(c engine.Counts) Stats {
 	s := Stats{
-		Slots: c.Slots, Busy: c.Busy, Held: c.Held, Unsettled: c.Unsettled, Overdue: c.Overdue, Oldest: c.Oldest,
+		Load: loadOf(&c), Held: c.Held, Unsettled: c.Unsettled,
 		Paused: reasons(c.Paused), Draining: !c.Stopped.IsZero(), Outcomes: make(map[Outcome]uint64, len(c.Ends)),
 	}
 	for _, e := range c.Ends {
 		s.Outcomes[Outcome(e.Outcome)] = e.N
 	}
 	return s
+}
+
+func loadOf(c *engine.Counts) Load {
+	return Load{Slots: c.Slots, Busy: c.Busy, Overdue: c.Overdue, Oldest: c.Oldest}
 }
 
 // This part owns what steering knows of a Worker. Run calls newSteward; the steward's goroutines

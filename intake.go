@@ -289,7 +289,7 @@ func lower(o *engine.JobOptions, m *broker.Meta, most int, timeout time.Duration
 	if asked := bounded(m.MaxAttempts); asked != 0 {
 		ceiling := bounded(most)
 		if most == 0 && o.Most > 0 {
-			ceiling = max(DefaultMostAttempts, o.Most)
+			ceiling = max(defaultMostAttempts, o.Most)
 		}
 		if ceiling > 0 && (asked < 0 || asked > ceiling) {
 			asked = ceiling
@@ -298,7 +298,7 @@ func lower(o *engine.JobOptions, m *broker.Meta, most int, timeout time.Duration
 	}
 	if asked := m.Timeout; asked > 0 {
 		if timeout == 0 && o.Timeout > 0 {
-			timeout = max(DefaultMostTimeout, o.Timeout)
+			timeout = max(defaultMostTimeout, o.Timeout)
 		}
 		if timeout > 0 {
 			asked = min(asked, timeout)

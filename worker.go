@@ -96,6 +96,9 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 			patience: in.patience, log: in.log,
 			acks: func(r *run) { w.acks.Add(r) }, back: func(r *run) { w.nacks.Add(r) },
 		}
+		if p.c.Key != nil {
+			in.carry.keyOf = in.keyOf
+		}
 		in.carry.queue = batch.New(batch.Options{Max: c.Carry.Limits().SendBatch, Flight: c.ackFlight()}, in.carry.send)
 	}
 	return w, nil

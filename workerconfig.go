@@ -103,7 +103,7 @@ func (c WorkerConfig) complete(l broker.Limits) WorkerConfig {
 	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
 	c.Visibility = cmp.Or(c.Visibility, DefaultVisibility)
 	c.DrainTimeout = cmp.Or(c.DrainTimeout, DefaultDrainTimeout)
-	c.SweepEvery = cmp.Or(c.SweepEvery, DefaultSweepEvery)
+	c.SweepEvery = cmp.Or(c.SweepEvery, defaultSweepEvery)
 	if c.Prefetch == 0 {
 		c.Prefetch = min(l.ReceiveBatch, c.Concurrency)
 	}
@@ -111,7 +111,7 @@ func (c WorkerConfig) complete(l broker.Limits) WorkerConfig {
 		c.Pollers = min(16, max(1, c.Concurrency/(2*max(1, l.ReceiveBatch))))
 	}
 	if c.AckLinger == 0 && l.PerRequestCost && !l.OrderedGroups {
-		c.AckLinger = DefaultAckLinger
+		c.AckLinger = defaultAckLinger
 	}
 	c.Prefetch, c.AckLinger, c.DrainTimeout = max(0, c.Prefetch), max(0, c.AckLinger), max(0, c.DrainTimeout)
 	return c

@@ -35,13 +35,18 @@ type Reporter interface {
 	Health() onceq.Health
 }
 
-// Handler is Options.Handler with the defaults.
-func Handler(w ...Reporter) http.Handler { return Options{}.Handler(w...) }
+// Handler is [NewHandler] with the defaults.
+func Handler(w ...Reporter) http.Handler { return NewHandler(nil, w...) }
 
-// Handler answers GET and HEAD of /livez, /readyz and /healthz for the workers; the package comment
-// says what. Any other path is 404. It does no I/O beyond its answer. Without a worker it answers
-// 200, because there is nothing that could be ill. It panics where one of the workers is nil.
-func (o Options) Handler(w ...Reporter) http.Handler {
+// NewHandler answers GET and HEAD of /livez, /readyz and /healthz for the workers; the package
+// comment says what. Any other path is 404. It does no I/O beyond its answer. Without a worker it
+// answers 200, because there is nothing that could be ill. It panics where one of the workers is
+// nil. nil options mean the defaults.
+func NewHandler(options *Options, w ...Reporter) http.Handler {
+	var o Options
+	if options != nil {
+		o = *options
+	}
 	for i, one := range w {
 		if values.IsNil(one) {
 			// invariant: a nil is the program's mistake, as for http.Handle; no probe is to find it

@@ -48,7 +48,7 @@ func TestProbes(t *testing.T) {
 			"silent":         {onceq.Health{State: onceq.StateRunning, Silent: 2 * time.Minute}, "no receive has come back for 2m0s beyond its time, and slots are free", ok, ok},
 			"nearly silent":  {onceq.Health{State: onceq.StateRunning, Silent: 119 * time.Second}, ok, ok, ok},
 			"late":           {onceq.Health{State: onceq.StateRunning, Late: time.Second}, "no heartbeat was sent for 1s beyond a lease's whole time", ok, ok},
-			"overdue":        {onceq.Health{State: onceq.StateRunning, Slots: 1, Overdue: 1, Stuck: time.Hour}, ok, ok, ok},
+			"overdue":        {onceq.Health{State: onceq.StateRunning, Load: onceq.Load{Slots: 1, Overdue: 1}, Stuck: time.Hour}, ok, ok, ok},
 		} {
 			h := healthonceq.Handler(fixed(c.h))
 			for path, want := range map[string]string{"/livez": c.live, "/readyz": c.ready, "/readyz?patience=30s": c.ready, "/readyz?patience=0": c.startup} {
@@ -96,8 +96,8 @@ func TestBadRequests(t *testing.T) {
 
 func TestOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		h := healthonceq.Options{Patience: time.Minute, Liveness: onceq.Liveness{Overdue: time.Second}}.Handler(fixed{
-			State: onceq.StateOutage, Queue: onceq.Dependency{Seen: time.Now()}, Store: onceq.Dependency{Failing: time.Now().Add(-45 * time.Second)}, Slots: 1, Stuck: time.Minute,
+		h := healthonceq.NewHandler(&healthonceq.Options{Patience: time.Minute, Liveness: onceq.Liveness{Overdue: time.Second}}, fixed{
+			State: onceq.StateOutage, Queue: onceq.Dependency{Seen: time.Now()}, Store: onceq.Dependency{Failing: time.Now().Add(-45 * time.Second)}, Load: onceq.Load{Slots: 1}, Stuck: time.Minute,
 		})
 		if got := get(h, http.MethodGet, "/readyz"); got.Code != http.StatusOK {
 			t.Errorf("readyz is %d %q", got.Code, got.Body)
@@ -126,7 +126,7 @@ func TestSeveralWorkers(t *testing.T) {
 func TestNegativePatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for away, code := range map[time.Duration]int{29 * time.Second: http.StatusOK, 30 * time.Second: http.StatusServiceUnavailable} {
-			h := healthonceq.Options{Patience: -time.Hour}.Handler(fixed{
+			h := healthonceq.NewHandler(&healthonceq.Options{Patience: -time.Hour}, fixed{
 				State: onceq.StateOutage, Queue: onceq.Dependency{Seen: time.Now()}, Store: onceq.Dependency{Failing: time.Now().Add(-away)},
 			})
 			if got := get(h, http.MethodGet, "/readyz"); got.Code != code {

@@ -237,7 +237,7 @@ func TestWorkerUnregister(t *testing.T) {
 // staffed is a Worker that has three slots and runs.
 type staffed struct{ name string }
 
-func (*staffed) Stats() onceq.Stats     { return onceq.Stats{Slots: 3, Busy: 1} }
+func (*staffed) Stats() onceq.Stats     { return onceq.Stats{Load: onceq.Load{Slots: 3, Busy: 1}} }
 func (s *staffed) Queue() string        { return s.name }
 func (s *staffed) Health() onceq.Health { return onceq.Health{} }
 

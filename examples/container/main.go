@@ -131,7 +131,7 @@ func work(s settings, log *slog.Logger, signals <-chan os.Signal) error {
 	if err != nil {
 		return fmt.Errorf("HTTP_ADDR: %w", err)
 	}
-	server := &http.Server{Handler: healthonceq.Options{Patience: s.patience}.Handler(worker), ReadHeaderTimeout: 5 * time.Second}
+	server := &http.Server{Handler: healthonceq.NewHandler(&healthonceq.Options{Patience: s.patience}, worker), ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(l) }()
 	defer server.Close() // it answers until the drain is over
 	log.Info("working", "queue", q.name, "health", l.Addr().String(), "drain", s.drainTimeout())

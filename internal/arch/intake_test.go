@@ -133,11 +133,12 @@ func TestIntake(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			mod := "module user.test/program\n\ngo 1.26.0\n\nrequire " + library + " v0.0.0\n"
+			var mod strings.Builder
+			mod.WriteString("module user.test/program\n\ngo 1.26.0\n\nrequire " + library + " v0.0.0\n")
 			for _, m := range modules {
-				mod += "\nreplace " + path.Join(library, m.dir) + " => " + filepath.Join(root, m.dir) + "\n"
+				mod.WriteString("\nreplace " + path.Join(library, m.dir) + " => " + filepath.Join(root, m.dir) + "\n")
 			}
-			write("go.mod", mod)
+			write("go.mod", mod.String())
 			var text strings.Builder
 			text.WriteString("package main\n\nimport (\n")
 			for _, imported := range c.imports {

@@ -47,14 +47,14 @@ func TestErrorIsRetriedWithJitteredBackoff(t *testing.T) {
 				t.Fatalf("%q was nacked %d times, want %d", k, len(delays), len(means))
 			}
 			for i, d := range delays {
-				if most := onceq.DefaultBackoffMin << i; d < 0 || d > most {
+				if most := time.Second << i; d < 0 || d > most {
 					t.Errorf("the delay after attempt %d is %v, want 0 to %v", i+1, d, most)
 				}
 				means[i] += d / jobs
 			}
 		}
 		for i, mean := range means {
-			if most := onceq.DefaultBackoffMin << i; mean < most/4 || mean > most*3/4 {
+			if most := time.Second << i; mean < most/4 || mean > most*3/4 {
 				t.Errorf("the delays after attempt %d are %v on average, want about half of %v", i+1, mean, most)
 			}
 		}

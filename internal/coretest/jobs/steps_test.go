@@ -79,8 +79,8 @@ func TestStepsAndPostponements(t *testing.T) {
 			_, err = onceq.Step(ctx, j, "mail", func(context.Context) (string, error) { mails++; return "to " + id, nil })
 			return err
 		}, 24*time.Hour, onceq.JobOptions{MaxAttempts: 3})
-		if runs != 8 || charges != 1 || mails != 1 || r.Status != dedupe.Done {
-			t.Errorf("%d runs, %d charges, %d mails, %v", runs, charges, mails, r.Status)
+		if runs != 8 || charges != 1 || mails != 1 || r.Status != dedupe.Done || r.Attempt != 2 {
+			t.Errorf("%d runs, %d charges, %d mails, %v, attempt %d", runs, charges, mails, r.Status, r.Attempt)
 		}
 		if want := " error postponed postponed postponed postponed postponed postponed"; strings.Join(last, " ") != want {
 			t.Errorf("the attempts before were %q, want %q", strings.Join(last, " "), want)

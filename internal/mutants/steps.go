@@ -1,0 +1,64 @@
+package main
+
+var stepped = []mutant{
+	{
+		File: "steps.go", Text: "case have.Any && j.r.Drains():", With: "case false:",
+		Package: "internal/coretest/jobs", Test: "TestDrainBetweenSteps",
+		Why: "a worker that drains begins another step, and is killed in it",
+	},
+	{
+		File: "steps.go", Text: "if j.r.Joined.Load() {", With: "if false {",
+		Package: "internal/coretest/jobs", Test: "TestSaveAfterJoin",
+		Why: "a save waits for the row that its own caller has locked",
+	},
+	{
+		File: "steps.go", Text: "if j.r == nil || j.r.Fence == 0 {", With: "if j.r == nil {",
+		Package: "internal/coretest/jobs", Test: "TestStepWithoutAStore",
+		Why: "a step runs although nothing keeps what it did",
+	},
+	{
+		File: "internal/engine/save.go", Text: "if have.unsure {", With: "if false {",
+		Package: "internal/coretest/jobs", Test: "TestSaveThatItsCallerGivesUp",
+		Why: "a handler goes on from a step that nobody has stored",
+	},
+	{
+		File: "internal/engine/save.go", Text: "		r.stopHandler(err)\n", With: "",
+		Package: "internal/coretest/jobs", Test: "TestSaveAfterATakeover",
+		Why: "a handler that was overtaken goes on",
+	},
+	{
+		File: "internal/engine/save.go", Text: "state, s.no = k.state, k.stateNo", With: "_ = k",
+		Package: "internal/coretest/jobs", Test: "TestStepsAndPostponements",
+		Why: "each attempt repeats what the ones before have done",
+	},
+	{
+		File: "internal/steps/steps.go", Text: "case v > version:", With: "case false:",
+		Package: "internal/coretest/jobs", Test: "TestForeignState",
+		Why: "an old worker writes over what a new one has saved",
+	},
+	{
+		File: "ahead.go", Text: "if !c.isSame(r) {", With: "if false {",
+		Package: "internal/coretest/jobs", Test: "TestCarriedForItsReceives",
+		Why: "a copy under another key is another job: its steps run again",
+	},
+	{
+		File: "ahead.go", Text: "!postponed && left <= carriedMost", With: "left <= carriedMost",
+		Package: "internal/coretest/jobs", Test: "TestCarriedForItsReceives",
+		Why: "short postponements use up the queue's receives, and its redrive takes the message",
+	},
+	{
+		File: "ahead.go", Text: "r.Verdict.Delay = min(r.Verdict.Delay, carriedMost)", With: "_ = r",
+		Package: "internal/coretest/jobs", Test: "TestWaitsThatNothingCarries/refused",
+		Why: "the queue deletes a job whose copies it has refused",
+	},
+	{
+		File: "ahead.go", Text: "c == nil || c.ordered && m.Group != \"\"", With: "c == nil",
+		Package: "internal/coretest/jobs", Test: "TestWaitsThatNothingCarries/ordered_group",
+		Why: "a message of an ordered group loses its place",
+	},
+	{
+		File: "hosts.go", Text: "return h.tooLong(r, err)", With: "return err",
+		Package: "internal/coretest/jobs", Test: "TestWaitsThatNothingCarries/NoCarry",
+		Why: "the queue deletes a job that sleeps for longer than it keeps messages",
+	},
+}
