@@ -57,7 +57,7 @@ func (in *intake) tooLong(r *run, err error) error {
 	if r.Message == nil || !errors.As(err, &p) || p.After <= 0 {
 		return err
 	}
-	no := in.outlasts(r.Message, time.Now().Add(p.After))
+	no := in.tooFarAhead(r.Message, time.Now().Add(p.After))
 	if no == nil {
 		return err
 	}
