@@ -20,9 +20,9 @@ var ErrInvalid = errors.New("control: not valid")
 // names its rules by their ids.
 var ErrUnknown = errors.New("control: it is not known whether the change was made")
 
-// ErrSeatLost is wrapped by the error of the event that tells that a worker lost its place among the
-// workers of its queue: another one has it, or its record was written by something else. The worker
-// goes on, and takes another place.
+// ErrSeatLost is wrapped by the error of the event that tells that a worker lost its place among
+// the workers of its queue: another one has it, or its record was written by something else. The
+// worker goes on, and takes another place.
 var ErrSeatLost = errors.New("control: the seat is lost")
 
 // Action is what a rule does.

@@ -24,8 +24,8 @@ type PurgeOptions struct {
 	NoExport bool
 	// DryRun exports and removes nothing; the report says what would be.
 	DryRun bool
-	// Each, when set, is called for each letter that was looked at, when its result is known, in the
-	// goroutine of the call.
+	// Each, when set, is called for each letter that was looked at, when its result is known, in
+	// the goroutine of the call.
 	Each func(Step)
 }
 

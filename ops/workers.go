@@ -33,8 +33,8 @@ type WorkerState struct {
 	// Until is when the worker counts as dead unless it is seen before, by the store's clock; zero
 	// where it has left.
 	Until time.Time
-	// Status is what the worker says of itself. nil where it has not written it yet, or where a later
-	// version has written what this one cannot read.
+	// Status is what the worker says of itself. nil where it has not written it yet, or where a
+	// later version has written what this one cannot read.
 	Status *control.WorkerStatus
 	// State is what the card says, or "dead": the worker has not been seen for longer than its
 	// lease, and may have left jobs; or "left": it has drained, or others have its jobs. Empty

@@ -26,8 +26,8 @@ type Sitting struct {
 	// Until is when the worker counts as dead unless it is seen before, by the store's clock; zero
 	// where it has left.
 	Until time.Time
-	// Status is what the worker says of itself. nil where it has not written it yet, or where a later
-	// version has written what this one cannot read.
+	// Status is what the worker says of itself. nil where it has not written it yet, or where a
+	// later version has written what this one cannot read.
 	Status *control.WorkerStatus
 }
 
