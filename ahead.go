@@ -54,6 +54,9 @@ func (in *intake) refuseFor(q ahead.Queue, m *broker.Message, due time.Time) *en
 // tooLong is the handler's error. But where it postpones the job for longer than the queue can keep
 // its message, and nothing carries that, the job fails, and its letter keeps it.
 func (in *intake) tooLong(r *run, err error) error {
+	if err == nil {
+		return nil // before p, which errors.As moves to the heap
+	}
 	var p *verdict.PostponeError
 	if r.Message == nil || !errors.As(err, &p) || p.After <= 0 {
 		return err

@@ -45,7 +45,7 @@ func usersPrograms(t *tree) []program {
 		{"gcppubsub", []string{"", "/adapters/gcppubsub"}, "`gcppubsub`, a module of its own"},
 		{"pubsubpush", []string{"", "/adapters/gcppubsub/pubsubpush"}, "`pubsubpush`, in the module of `gcppubsub`"},
 		{"otelonceq", []string{"", "/adapters/otelonceq"}, ""},
-		{"watermillonceq", []string{"", "/adapters/watermillonceq"}, ""},
+		{"watermillonceq", []string{"", "/adapters/watermillonceq"}, "`watermillonceq`, a module of its own"},
 		{"gocloudpubsub", []string{"", "/adapters/gocloudpubsub"}, ""},
 	}
 	known := map[string]bool{}
