@@ -51,14 +51,4 @@ var stepped = []mutant{
 		Package: "internal/coretest/jobs", Test: "TestWaitsThatNothingCarries/refused",
 		Why: "the queue deletes a job whose copies it has refused",
 	},
-	{
-		File: "ahead.go", Text: "c == nil || c.ordered && m.Group != \"\"", With: "c == nil",
-		Package: "internal/coretest/jobs", Test: "TestWaitsThatNothingCarries/ordered_group",
-		Why: "a message of an ordered group loses its place",
-	},
-	{
-		File: "hosts.go", Text: "return h.tooLong(r, err)", With: "return err",
-		Package: "internal/coretest/jobs", Test: "TestWaitsThatNothingCarries/NoCarry",
-		Why: "the queue deletes a job that sleeps for longer than it keeps messages",
-	},
 }
