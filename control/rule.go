@@ -16,8 +16,14 @@ import (
 var ErrInvalid = errors.New("control: not valid")
 
 // ErrUnknown is wrapped by the error of a change of the rules that may have been made or not: the
-// store gave no answer to the write. Look, or make the same change again.
+// store gave no answer to the write. Look first. To make the same change again is safe where it
+// names its rules by their ids.
 var ErrUnknown = errors.New("control: it is not known whether the change was made")
+
+// ErrSeatLost is wrapped by the error of the event that tells that a worker lost its place among the
+// workers of its queue: another one has it, or its record was written by something else. The worker
+// goes on, and takes another place.
+var ErrSeatLost = errors.New("control: the seat is lost")
 
 // Action is what a rule does.
 type Action string

@@ -21,7 +21,7 @@ type CanaryError struct {
 	Back []Ref
 	// Sent is how many letters had been sent.
 	Sent int
-	// Progress is how many of these were watched, Became what had become of them, and Watched for
+	// Batch is how many of these were watched, Became what had become of them, and Watched for
 	// how long they were watched.
 	Batch   int
 	Became  Became

@@ -104,21 +104,21 @@ type Planned struct {
 	// Decision is what is to become of the letter. The holder of the plan sets it, who may have
 	// asked the store for Ref.Record. Default: what the plan is for.
 	Decision Decision
-	// Why is the reason for the judgement, in a few words. It is the reason in the report.
+	// Why is the reason for the decision, in a few words. It is the reason in the report.
 	Why string
 }
 
 // Decision is a word on a letter of a plan.
 type Decision uint8
 
-// The judgements.
+// The decisions.
 const (
 	Take   Decision = iota // it is sent, or purged, as the plan says
 	Remove                 // it is removed without being sent, because its job is done already
 	Leave                  // it stays, because its job has failed anew, for example
 )
 
-// Count is how many letters of the plan have the judgement.
+// Count is how many letters of the plan have the decision.
 func (p *Plan) Count(j Decision) (n int) {
 	for i := range p.Letters {
 		if p.Letters[i].Decision == j {

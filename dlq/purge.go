@@ -9,7 +9,7 @@ import (
 type PurgeOptions struct {
 	// Filter chooses the letters. Max is how many are removed at most, copies counted.
 	Filter
-	// Plan, when set, names the letters: these are removed, but for those of judgement [Leave], and
+	// Plan, when set, names the letters: these are removed, but for those of decision [Leave], and
 	// no others. Of the Filter only Max may be set then. See [Queue.PlanPurge].
 	Plan *Plan
 	// All says that every letter is meant. It is required where the Filter chooses all, Max aside,
@@ -24,7 +24,7 @@ type PurgeOptions struct {
 	NoExport bool
 	// DryRun exports and removes nothing; the report says what would be.
 	DryRun bool
-	// Each, when set, is called for each letter that was looked at, when its fate is known, in the
+	// Each, when set, is called for each letter that was looked at, when its result is known, in the
 	// goroutine of the call.
 	Each func(Step)
 }

@@ -92,7 +92,7 @@ type ReplayOptions struct {
 	// that was done before is done AGAIN. Look at what each of the chosen jobs has done before you
 	// set it. Default: they are skipped, unless Edit gives them another key.
 	Unproven bool
-	// Each, when set, is called for each letter that was looked at, when its fate is known, in the
+	// Each, when set, is called for each letter that was looked at, when its result is known, in the
 	// goroutine of the call.
 	Each func(Step)
 }

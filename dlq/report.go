@@ -14,7 +14,7 @@ import (
 // Result is what became of a letter in a replay or a purge.
 type Result uint8
 
-// The fates.
+// The results.
 const (
 	Replayed Result = iota + 1 // it was sent; under DryRun: it would be
 	Purged                     // it was exported; under DryRun: it would be
@@ -26,7 +26,7 @@ const (
 	Removed                    // removed without being sent, because the plan says so
 )
 
-// String is the fate in a word.
+// String is the result in a word.
 func (f Result) String() string {
 	switch f {
 	case Replayed:
@@ -49,7 +49,7 @@ func (f Result) String() string {
 	return fmt.Sprintf("Result(%d)", uint8(f))
 }
 
-// takes reports whether a letter of this fate may be acked.
+// takes reports whether a letter with this result may be acked.
 func (f Result) takes() bool { return f == Replayed || f == Purged || f == Copied || f == Removed }
 
 // Step is what a replay or a purge did with one letter.

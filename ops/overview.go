@@ -30,7 +30,7 @@ type QueueState struct {
 	Letters    *int64
 	LettersErr error
 
-	// Workers are those.
+	// Workers are those of the queue, the living and those that left or died lately.
 	Workers    []WorkerState
 	WorkersErr error
 	// Rules are those in force that speak of this queue, or of all.

@@ -28,12 +28,12 @@ type WorkerState struct {
 	// Left says that the worker has left: it has drained.
 	Left bool
 	// Taken is when the worker took its place, and Seen when it wrote its card for the last time;
-	// both by the store's clock. Card.At is the same moment by the worker's.
+	// both by the store's clock. Status.At is the same moment by the worker's.
 	Taken, Seen time.Time
 	// Until is when the worker counts as dead unless it is seen before, by the store's clock; zero
 	// where it has left.
 	Until time.Time
-	// Card is what the worker says of itself. nil where it has not written it yet, or where a later
+	// Status is what the worker says of itself. nil where it has not written it yet, or where a later
 	// version has written what this one cannot read.
 	Status *control.WorkerStatus
 	// State is what the card says, or "dead": the worker has not been seen for longer than its

@@ -63,7 +63,8 @@ func TestLimits(t *testing.T) {
 	b := makeBroker(t, &stub{}, stubTopic, stubSubscription, &gcppubsub.Options{Ordered: true, Attempts: true, LongPoll: 4 * time.Second})
 	want := broker.Limits{
 		ReceiveBatch: 1000, SettleBatch: 1000, SendBatch: 1000, MinHold: 10 * time.Second, MaxHold: 10 * time.Minute, MaxNack: 10 * time.Minute,
-		MaxWait: 4 * time.Second, MaxBody: 9_998_000, MaxAttributes: 100, Attempts: true, OrderedGroups: true, Extends: true, PerRequestCost: true, Durable: true,
+		MaxWait: 4 * time.Second, MaxBody: 9_998_000, MaxAttributes: 100, Attempts: true, OrderedGroups: true, FansOut: true, Extends: true,
+		PerRequestCost: true, Durable: true,
 	}
 	if got := b.Limits(); got != want {
 		t.Errorf("%+v, want %+v", got, want)

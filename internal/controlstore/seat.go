@@ -57,7 +57,7 @@ const DefaultTTL = 30 * time.Second
 
 // ErrSeatLost is wrapped by the error of a [Seat.Beat] that found the seat taken by another worker,
 // or removed. Nobody has lost a job by it. The next Beat takes another seat.
-var ErrSeatLost = errors.New("control: the seat is lost")
+var ErrSeatLost = control.ErrSeatLost
 
 var nowhere = place{n: -1}
 

@@ -21,12 +21,12 @@ type Sitting struct {
 	// Left says that the worker has left: it has drained.
 	Left bool
 	// Taken is when the worker took the seat, and Seen when it wrote its card for the last time;
-	// both by the store's clock. Card.At is the same moment by the worker's.
+	// both by the store's clock. Status.At is the same moment by the worker's.
 	Taken, Seen time.Time
 	// Until is when the worker counts as dead unless it is seen before, by the store's clock; zero
 	// where it has left.
 	Until time.Time
-	// Card is what the worker says of itself. nil where it has not written it yet, or where a later
+	// Status is what the worker says of itself. nil where it has not written it yet, or where a later
 	// version has written what this one cannot read.
 	Status *control.WorkerStatus
 }

@@ -95,7 +95,12 @@ func (en *Engine[J]) askEnds(rs []*Run[J]) ([]dedupe.Settled, error) {
 			// A call of Do has no message and no letter: its caller brings it again.
 			t.Unparks = en.HoldsBack(r) || r.f.Terms.Letters == ToCaller
 			// The record must be there when the message comes again.
-			t.Retain = durations.Sum(t.Retain, v.Delay)
+			// A postponed job's may come again as a copy, after any time.
+			delay := v.Delay
+			if v.Class != verdict.Postponed {
+				delay = min(delay, en.LongestNack())
+			}
+			t.Retain = durations.Sum(t.Retain, delay)
 		}
 		if v.To == dedupe.Done {
 			t.Result = r.Result()

@@ -76,16 +76,16 @@ func TestDeadOwnerIsTakenOver(t *testing.T) {
 						if c.longer > 0 {
 							st = longer{r.Store, c.longer}
 						}
-						var dead atomic.Bool
-						m, released := rig.Mortal{Store: st, Dead: &dead}, make(chan struct{})
+						process, store, queue := rig.Mortal(st, r.Q)
+						released := make(chan struct{})
 						kill := r.Beside(func(cfg *rig.Setup) {
-							cfg.Store, cfg.Broker = m, rig.MortalQueue{Receiver: r.Q, Mortal: m}
+							cfg.Store, cfg.Broker = store, queue
 							cfg.Handler = onceq.HandlerFunc(func(context.Context, *onceq.Job) error { <-released; return nil })
 							cfg.Lease, cfg.Visibility, cfg.DrainTimeout = c.owner.lease, c.owner.visibility, -1
 						})
 						r.Send("g/a", "g/b")
 						rig.Pass(lives)
-						dead.Store(true)
+						process.Kill()
 						crash := time.Now()
 						var last atomic.Int64
 						stop := r.Beside(func(cfg *rig.Setup) {

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -175,15 +174,15 @@ func TestDefaultLogger(t *testing.T) {
 // ones find it parked, and another message with its key is told apart.
 func TestParkedByATakeover(t *testing.T) {
 	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
-		var dead atomic.Bool
-		m, released := rig.Mortal{Store: r.Store, Dead: &dead}, make(chan struct{})
+		process, store, queue := rig.Mortal(r.Store, r.Q)
+		released := make(chan struct{})
 		kill := r.Beside(func(c *rig.Setup) {
-			c.Store, c.Broker, c.DrainTimeout = m, rig.MortalQueue{Receiver: r.Q, Mortal: m}, -1
+			c.Store, c.Broker, c.DrainTimeout = store, queue, -1
 			c.Handler = onceq.HandlerFunc(func(context.Context, *onceq.Job) error { <-released; return nil })
 		})
 		r.Send("a")
 		rig.Pass(time.Second)
-		dead.Store(true)
+		process.Kill()
 		r.Start()
 		rig.Pass(2 * time.Minute)
 		l := r.Letter(onceq.ClassInterrupted)

@@ -3,7 +3,6 @@
 package function_test
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"os"
@@ -21,6 +20,7 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/internal/rig"
 	"github.com/onceq/onceq/localstack/lambdaruntime"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -34,19 +34,8 @@ type world struct {
 	db         *sql.DB
 	diary      string
 	f          *lambdaruntime.Function
-	out        *output
+	out        *rig.Log
 	stop       func()
-}
-
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
 }
 
 type setup struct {
@@ -61,7 +50,7 @@ type setup struct {
 func newWorld(t *testing.T, c setup) *world {
 	t.Helper()
 	server := sqsfake.Start(t, nil)
-	w := &world{T: t, client: sqsClient(server.URL), out: &output{}, diary: filepath.Join(t.TempDir(), "diary")}
+	w := &world{T: t, client: sqsClient(server.URL), out: new(rig.Log), diary: filepath.Join(t.TempDir(), "diary")}
 	dead, suffix := "dead", ""
 	if strings.HasSuffix(c.name, ".fifo") {
 		suffix = ".fifo"
@@ -117,7 +106,7 @@ func newWorld(t *testing.T, c setup) *world {
 	t.Cleanup(func() {
 		w.stop()
 		if t.Failed() {
-			t.Logf("the function printed:\n%s", w.out.buf.String())
+			t.Logf("the function printed:\n%s", w.out.String())
 		}
 	})
 	return w
