@@ -52,7 +52,7 @@ var stepped = []mutant{
 		Why: "the queue deletes a job whose copies it has refused",
 	},
 	{
-		File: "ahead.go", Text: "c == nil || c.ordered && m.Group != \"\"", With: "c == nil",
+		File: "ahead.go", Text: "return c != nil && m.Meta != nil && !(c.ordered && m.Group != \"\")", With: "return c != nil && m.Meta != nil",
 		Package: "internal/coretest/jobs", Test: "TestWaitsThatNothingCarries/ordered_group",
 		Why: "a message of an ordered group loses its place",
 	},
