@@ -2,7 +2,7 @@ package main
 
 var stepped = []mutant{
 	{
-		File: "steps.go", Text: "case have.Any && j.r.Drains():", With: "case false:",
+		File: "steps.go", Text: "case have.Any && j.r.Drains() && !j.r.IsLastTry():", With: "case false:",
 		Package: "internal/coretest/jobs", Test: "TestDrainBetweenSteps",
 		Why: "a worker that drains begins another step, and is killed in it",
 	},
@@ -37,17 +37,17 @@ var stepped = []mutant{
 		Why: "an old worker writes over what a new one has saved",
 	},
 	{
-		File: "ahead.go", Text: "if !c.isSame(r) {", With: "if false {",
+		File: "ahead.go", Text: "return err == nil && k.Key == r.Key.Key", With: "_, _ = k, err\n	return true",
 		Package: "internal/coretest/jobs", Test: "TestCarriedForItsReceives",
 		Why: "a copy under another key is another job: its steps run again",
 	},
 	{
-		File: "ahead.go", Text: "!postponed && left <= carriedMost", With: "left <= carriedMost",
+		File: "internal/ahead/ahead.go", Text: "if q.Receives > 0 && receive+2 > q.Receives {", With: "if false {",
 		Package: "internal/coretest/jobs", Test: "TestCarriedForItsReceives",
 		Why: "short postponements use up the queue's receives, and its redrive takes the message",
 	},
 	{
-		File: "ahead.go", Text: "r.Verdict.Delay = min(r.Verdict.Delay, carriedMost)", With: "_ = r",
+		File: "ahead.go", Text: "in.carry.able(m) && q.Refuses(now.Add(min(due.Sub(now), q.Step())), m.Published, now, m.Attempt) == \"\"", With: "in.carry.able(m)",
 		Package: "internal/coretest/jobs", Test: "TestWaitsThatNothingCarries/refused",
 		Why: "the queue deletes a job whose copies it has refused",
 	},
@@ -60,5 +60,30 @@ var stepped = []mutant{
 		File: "hosts.go", Text: "return h.tooLong(r, err)", With: "return err",
 		Package: "internal/coretest/jobs", Test: "TestWaitsThatNothingCarries/no_Carry",
 		Why: "the queue deletes a job that sleeps for longer than it keeps messages",
+	},
+	{
+		File: "dedupe/machine/table.go", Text: " && len(r.State) == 0", With: "",
+		Package: "dedupe/machine", Test: "TestApplyClaim",
+		Why: "what a replay has saved goes to another payload",
+	},
+	{
+		File: "internal/engine/save.go", Text: "	if r.at() >= settling {\n", With: "	if false {\n",
+		Package: "internal/coretest/jobs", Test: "TestSaveAfterTheReturn",
+		Why: "a save says that it has stored what it has not",
+	},
+	{
+		File: "internal/engine/save.go", Text: " && !errors.Is(r.ctx.EndedBy(), verdict.ErrDraining)", With: "",
+		Package: "internal/coretest/jobs", Test: "TestLastAttemptInADrain/cut_off",
+		Why: "a job undoes what its next run builds on",
+	},
+	{
+		File: "internal/verdict/verdict.go", Text: "v.Uncounted, v.Class = true, Postponed", With: "v.Class = Postponed",
+		Package: "internal/coretest/jobs", Test: "TestStepsAndPostponements",
+		Why: "a limit that lasts uses up the attempts",
+	},
+	{
+		File: "broker/codec.go", Text: "	dst = appendTimeMember(dst, `,\"pp\":`, m.Postponed)\n", With: "",
+		Package: "adapters/awssqs", Test: "TestLongWaitsAreCarried",
+		Why: "the copy of a job that sleeps wakes it at each receive",
 	},
 }
