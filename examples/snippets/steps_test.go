@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
 )
@@ -51,5 +52,21 @@ func TestSteps(t *testing.T) {
 	}
 	if limited(&http.Response{StatusCode: 429, Status: "429"}) == nil || limited(&http.Response{StatusCode: 200}) != nil {
 		t.Error("limited tells a 429 wrongly")
+	}
+	queue, err := membroker.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead, err := membroker.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err = onceq.NewProcessor(onceq.ProcessorConfig{
+		Store: store, Scope: "s", Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := carrying(p, queue, dead); err != nil {
+		t.Error(err)
 	}
 }

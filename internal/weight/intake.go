@@ -71,16 +71,18 @@ func seen(root string, mods []string, folder string) (int, error) {
 	if path.Dir(folder) != "." {
 		imports = append(imports, library+"/"+folder)
 	}
-	mod := "module user.test/program\n\ngo 1.26.0\n"
+	var mod strings.Builder
+	mod.WriteString("module user.test/program\n\ngo 1.26.0\n")
 	for _, m := range mods {
 		// A replacement of what nobody requires has no effect.
-		mod += fmt.Sprintf("\nreplace %s => %s\n", path.Join(library, m), filepath.Join(root, m))
+		fmt.Fprintf(&mod, "\nreplace %s => %s\n", path.Join(library, m), filepath.Join(root, m))
 	}
-	program := "package main\n\nimport (\n"
+	var program strings.Builder
+	program.WriteString("package main\n\nimport (\n")
 	for _, i := range slices.Compact(slices.Sorted(slices.Values(imports))) {
-		program += fmt.Sprintf("\t_ %q\n", i)
+		fmt.Fprintf(&program, "\t_ %q\n", i)
 	}
-	for name, text := range map[string]string{"go.mod": mod, "main.go": program + ")\n\nfunc main() {}\n"} {
+	for name, text := range map[string]string{"go.mod": mod.String(), "main.go": program.String() + ")\n\nfunc main() {}\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			return 0, err
 		}
