@@ -44,6 +44,9 @@ func checkRoot(root fs.FS, known []string, later map[string]string, most int) (b
 	listed := map[string]bool{}
 	for _, e := range entries {
 		name := e.Name()
+		if name == "bin" { // git leaves it out; a run of the tests keeps its seconds there
+			continue
+		}
 		_, isLater := later[name]
 		if isLater || slices.Contains(known, name) {
 			listed[name] = true
