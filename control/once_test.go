@@ -131,6 +131,7 @@ func TestWithLock(t *testing.T) {
 		if err := control.WithLock(ctx, s, "letters/a", func(context.Context) error { cancel(); return nil }); err != nil {
 			t.Error("after an error it is not free:", err)
 		}
+		synctest.Wait() // a renewal may be at its end
 		s.fails = func(op string) bool { return op == "renew" || op == "settle" }
 		if err := control.WithLock(t.Context(), s, "letters/a", func(ctx context.Context) error {
 			<-time.After(25 * time.Second)
@@ -138,6 +139,7 @@ func TestWithLock(t *testing.T) {
 		}); err != nil {
 			t.Error("after an interrupt it is not free:", err)
 		}
+		synctest.Wait()
 		s.fails = nil
 		if err := control.WithLock(t.Context(), s, "letters/a", fine); !errors.As(err, new(*control.HeldError)) {
 			t.Error(err)

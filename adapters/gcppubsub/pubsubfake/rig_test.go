@@ -221,7 +221,8 @@ func (r *rig) pullInOrder(sub string, want ...string) []*pubsubpb.ReceivedMessag
 func (r *rig) pullNone(sub string) {
 	r.Helper()
 	got, err := r.pullFor(sub, 2*time.Second)
-	if err != nil || len(got) > 0 {
+	// A busy server may answer too late; that it answers in time has a behaviour of its own.
+	if err != nil && status.Code(err) != codes.DeadlineExceeded || len(got) > 0 {
 		r.Fatalf("pulled %q, %v, want nothing", bodies(got), err)
 	}
 }
