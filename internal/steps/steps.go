@@ -1,5 +1,5 @@
 // Package steps is the form in which a job's saved steps stand in a store: the bytes of
-// dedupe.Record.State. Package onceq writes it, and those who show a record read it.
+// dedupe.Record.State. Package onceq writes and reads it.
 //
 //	{"v":1,"s":{"charge":{"n":1,"at":"2026-01-02T03:04:05Z","v":"ch_1"}}}
 //
@@ -12,8 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -124,38 +122,6 @@ func (f *Form) Last() (name string) {
 
 // Len is how many steps there are.
 func (f *Form) Len() int { return len(f.steps) }
-
-// Named is a step with its name, for people.
-type Named struct {
-	Name string
-	Step
-	Size int // of its value, in bytes
-}
-
-// List is what can be read of a state, the step that was saved first at the head. The error says
-// what cannot.
-func List(state []byte) ([]Named, error) {
-	f, err := Decode(state)
-	if err != nil {
-		return nil, err
-	}
-	var all []Named
-	for name := range f.steps {
-		s, _, e := f.Get(name)
-		if e != nil {
-			err = e
-			continue
-		}
-		all = append(all, Named{Name: name, Step: s, Size: len(s.Value)})
-	}
-	slices.SortFunc(all, func(a, b Named) int {
-		if a.N != b.N {
-			return a.N - b.N
-		}
-		return strings.Compare(a.Name, b.Name)
-	})
-	return all, err
-}
 
 // CheckName says what is wrong with a step's name; nil = nothing.
 func CheckName(name string) error {
