@@ -2,7 +2,6 @@ package onceq
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -160,7 +159,7 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 	for i, r := range rs {
 		out[i] = c.copyOf(r)
 	}
-	ctx := engine.CallContext(context.Background(), c.call)
+	ctx := engine.CallContext(ahead.Carrying, c.call)
 	_, err := engine.Guard(func() ([]string, error) { return c.to.Send(ctx, out) })
 	ctx.Close()
 	if letter.IsTooMuch(err, len(rs)) {
