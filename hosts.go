@@ -90,7 +90,7 @@ func (h deliveryHost) Handle(r *run) error {
 			h.handled.Store(true)
 		}
 	}
-	return h.tooLong(r, err)
+	return h.tooLong(r, h.crowded(r, err))
 }
 
 // workerHost brings what a Worker has received. The Worker has its messages extended, and acks and

@@ -57,7 +57,7 @@ var stepped = []mutant{
 		Why: "a message of an ordered group loses its place",
 	},
 	{
-		File: "hosts.go", Text: "return h.tooLong(r, err)", With: "return err",
+		File: "hosts.go", Text: "return h.tooLong(r, h.crowded(r, err))", With: "return h.crowded(r, err)",
 		Package: "internal/coretest/jobs", Test: "TestWaitsThatNothingCarries/no_Carry",
 		Why: "the queue deletes a job that sleeps for longer than it keeps messages",
 	},
@@ -85,5 +85,55 @@ var stepped = []mutant{
 		File: "broker/codec.go", Text: "	dst = appendTimeMember(dst, `,\"pp\":`, m.Postponed)\n", With: "",
 		Package: "adapters/awssqs", Test: "TestLongWaitsAreCarried",
 		Why: "the copy of a job that sleeps wakes it at each receive",
+	},
+	{
+		File: "ahead.go", Text: "case <-end.C:", With: "case <-make(chan time.Time):",
+		Package: "internal/coretest/jobs", Test: "TestCarryThatHangs",
+		Why: "a Sender that ignores its context takes the worker's room from all other jobs",
+	},
+	{
+		File: "ahead.go", Text: "		c.tellRefused(r, e)\n", With: "",
+		Package: "internal/coretest/jobs", Test: "TestCarryThatHangs",
+		Why: "a role that may not send is noticed when the first letters come, days later",
+	},
+	{
+		File: "internal/engine/save.go", Text: "case k.from != \"\":", With: "case false:",
+		Package: "internal/coretest/jobs", Test: "TestLast",
+		Why: "after a crash the handler is told of the postponement before it",
+	},
+	{
+		File: "internal/engine/save.go", Text: "	if unsure {", With: "	if true {",
+		Package: "internal/coretest/jobs", Test: "TestReadBesideASave",
+		Why: "a read waits for the store while another goroutine saves",
+	},
+	{
+		File: "crowded.go", Text: "class == ClassPostponed || ", With: "class == \"-\" || ",
+		Package: "dedupe/sqlitestore", Test: "TestBusyHandler",
+		Why: "a handler that locks itself out is given back for ever, and never becomes a letter",
+	},
+	{
+		File: "crowded.go", Text: "hasWord(err) || ", With: "",
+		Package: "dedupe/sqlitestore", Test: "TestBusyHandler",
+		Why: "an error that the handler calls permanent is tried again",
+	},
+	{
+		File: "hosts.go", Text: "h.tooLong(r, h.crowded(r, err))", With: "h.tooLong(r, err)",
+		Package: "dedupe/sqlitestore", Test: "TestBusyHandler",
+		Why: "a busy file costs jobs their attempts",
+	},
+	{
+		File: "ops/key.go", Text: "		l.addSaved(r)\n", With: "",
+		Package: "cmd/onceq/internal/cli", Test: "TestKeyShowSaved",
+		Why: "nobody sees which of its steps a job has behind it",
+	},
+	{
+		File: "adapters/otelonceq/observer.go", Text: " && r.PrevClass == \"\"", With: "",
+		Package: "adapters/otelonceq", Test: "TestPostponedAndCarried",
+		Why: "a job that waits for its own reasons looks as if it waited for a worker",
+	},
+	{
+		File: "adapters/otelonceq/sender.go", Text: "	if carried {", With: "	if false {",
+		Package: "adapters/otelonceq", Test: "TestPostponedAndCarried",
+		Why: "a job that sleeps for long is counted as many",
 	},
 }

@@ -206,12 +206,12 @@ func TestKeyShowSaved(t *testing.T) {
 			[]string{"2026-01-02 03:04:05.000  saved         charge, 6 bytes\n  2026-01-02 03:04:06.500  saved         trial, asleep until 2026-02-10 03:04:05"}, 2, 0,
 		},
 		"a name that moves the cursor": {`{"v":1,"s":{"a\u001b[2Jb":{"n":1,"v":1}}}`, []string{`saved         a\x1b[2Jb, 1 byte`}, 1, 0},
-		"many":             {`{"v":1,"s":{` + many + `}}`, []string{"saved: 6 steps before these (-v shows each)", "saved         step 25"}, 26, 0},
-		"a later version":  {`{"v":2,"s":{}}`, []string{"not known: its saved steps, 14 bytes: ", "a later version of onceq has written it"}, 0, 1},
-		"cut":              {`{"v":1,"s":{` + charged, []string{"not known: its saved steps", "something else has written it"}, 0, 1},
-		"not ours":         {"\xff\x00", []string{"not known: its saved steps, 2 bytes", "something else has written it"}, 0, 1},
-		"a step is broken": {`{"v":1,"s":{` + charged + `,"mail":[]}}`, []string{"saved         charge, 6 bytes", `not known: what the job has saved cannot be used: the step "mail" cannot be read`}, 1, 1},
-		"nothing":          {`{"v":1,"s":{}}`, nil, 0, 0},
+		"many":                         {`{"v":1,"s":{` + many + `}}`, []string{"saved: 6 steps before these (-v shows each)", "saved         step 25"}, 26, 0},
+		"a later version":              {`{"v":2,"s":{}}`, []string{"not known: its saved steps, 14 bytes: ", "a later version of onceq has written it"}, 0, 1},
+		"cut":                          {`{"v":1,"s":{` + charged, []string{"not known: its saved steps", "something else has written it"}, 0, 1},
+		"not ours":                     {"\xff\x00", []string{"not known: its saved steps, 2 bytes", "something else has written it"}, 0, 1},
+		"a step is broken":             {`{"v":1,"s":{` + charged + `,"mail":[]}}`, []string{"saved         charge, 6 bytes", `not known: what the job has saved cannot be used: the step "mail" cannot be read`}, 1, 1},
+		"nothing":                      {`{"v":1,"s":{}}`, nil, 0, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
