@@ -87,6 +87,14 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 	return in, nil
 }
 
+// busyTeller is how the store tells a busy database; nil = it does not.
+func busyTeller(s dedupe.Store) func(error) bool {
+	if t, ok := broker.As[dedupe.BusyTeller](s); ok {
+		return t.IsBusy
+	}
+	return nil
+}
+
 func (in *intake) queue() string { return in.queueName }
 
 // describe asks a queue for its name, if it has one.

@@ -16,8 +16,8 @@ import (
 // This file owns what a handler saves under its claim. The handler's goroutine waits in Save. The
 // carrier of saves (batch.Queue) calls saveBatch, which stores those of many handlers in one call,
 // as renewals, and repeats each until its answer is known. Where the handler has goroutines of its
-// own, saved.saving makes the saves of one run follow each other. saved.mu guards saved, and is held
-// for a moment, so that reads never wait for the store.
+// own, saved.saving makes the saves of one run follow each other. saved.mu guards saved, and is
+// held for a moment, so that reads never wait for the store.
 
 // saved makes room for what is saved. The handler may have goroutines of its own.
 func (r *Run[J]) saved() *saved {
@@ -106,8 +106,8 @@ func (r *Run[J]) beginSave(ctx context.Context, have *saved) error {
 
 func (s *saved) endSave() { <-s.saving }
 
-// whyEnded is why the handler's context has ended. That of a handler which has returned ends without a
-// cause.
+// whyEnded is why the handler's context has ended. That of a handler which has returned ends
+// without a cause.
 func (r *Run[J]) whyEnded() error { return cmp.Or(r.ctx.EndedBy(), context.Canceled) }
 
 // Give notes that this run has had a value under the name.

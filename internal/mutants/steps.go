@@ -107,12 +107,12 @@ var stepped = []mutant{
 		Why: "a read waits for the store while another goroutine saves",
 	},
 	{
-		File: "crowded.go", Text: "class == ClassPostponed || ", With: "class == \"-\" || ",
+		File: "hosts.go", Text: "class == ClassPostponed || ", With: "class == \"-\" || ",
 		Package: "dedupe/sqlitestore", Test: "TestBusyHandler",
 		Why: "a handler that locks itself out is given back for ever, and never becomes a letter",
 	},
 	{
-		File: "crowded.go", Text: "hasWord(err) || ", With: "",
+		File: "hosts.go", Text: "hasWord(err) || ", With: "",
 		Package: "dedupe/sqlitestore", Test: "TestBusyHandler",
 		Why: "an error that the handler calls permanent is tried again",
 	},

@@ -187,8 +187,8 @@ func TestKeyShow(t *testing.T) {
 	r.run("key", "show", "A-2").want(0, "CLAIMED", "running", "its lease lasts", "its context has ended, and it runs on", "next: onceq jobs running orders")
 }
 
-// TestKeyShowSaved: key show names what a job has saved. What cannot be read is said beside the rest
-// of the key.
+// TestKeyShowSaved: key show names what a job has saved. What cannot be read is said beside the
+// rest of the key.
 func TestKeyShowSaved(t *testing.T) {
 	const charged = `"charge":{"n":1,"at":"2026-01-02T03:04:05Z","v":"ch_1"}`
 	many := `"step 00":` + charged[len(`"charge":`):]
