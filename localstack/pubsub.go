@@ -46,7 +46,8 @@ func (s *PubSubServer) Project(t testing.TB) string {
 	return (&testgcp.PubSub{Addr: s.Addr}).Project(t)
 }
 
-// servingEmulator waits for the first of the addresses where the back end is, and is Google's emulator.
+// servingEmulator waits for the first of the addresses where the back end is, and is Google's
+// emulator.
 func servingEmulator(ctx context.Context, addrs []string, limit time.Duration, b *testserver.Backend, name string) (string, error) {
 	return firstOf(ctx, addrs, limit, func(ctx context.Context, addr string) error {
 		version, err := b.Version(ctx, addr, "")
