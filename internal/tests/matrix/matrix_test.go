@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	if !chosen { // cells wait more than they work
 		_ = flag.Set("test.parallel", "32")
 	}
-	if err := half(os.Getenv("ONCEQ_MATRIX")); err != nil {
+	if err := half(os.Getenv(halfVariable)); err != nil {
 		fmt.Fprintln(os.Stderr, "matrix:", err)
 		os.Exit(2)
 	}
@@ -36,6 +36,9 @@ func TestMain(m *testing.M) {
 
 // lives are the worlds whose time is real.
 var lives = []string{"postgres", "postgres-queue", "dynamodb"}
+
+// halfVariable is set by make test.
+const halfVariable = "ONCEQ_MATRIX"
 
 // half leaves the tests in real time, or all others, to the other one of two binaries: make test
 // plays the first without the race detector, because it would make calls late, and the others with
@@ -172,7 +175,7 @@ func (b *backend) scenario(t *testing.T, m mode, s scenario, sum *sum) {
 	for _, c := range plain.calls {
 		// What comes late comes into what the scenario has made of the job meanwhile.
 		onlyLate := b.elsewhere(c, s) != ""
-		if onlyLate && (c.Op != onceqtest.Claim || !s.retried) {
+		if onlyLate && (c.Op != onceqtest.Claim || !s.retried && !s.steps) {
 			continue
 		}
 		t.Run(fmt.Sprintf("%s-%d", c.Op, c.N), func(t *testing.T) {
@@ -183,6 +186,10 @@ func (b *backend) scenario(t *testing.T, m mode, s scenario, sum *sum) {
 				}
 				if why := w.cannot(b, c.Op, m); why != "" {
 					sum.no(why)
+					continue
+				}
+				if s.steps && b.leaves(t, fmt.Sprint(m, c.Op, c.N, w.name)) {
+					sum.no("left to make proof")
 					continue
 				}
 				t.Run(w.name, func(t *testing.T) {
