@@ -19,8 +19,8 @@ import (
 	"github.com/onceq/onceq/internal/steps"
 )
 
-// This file owns a worker process of the mode steps. It asks at each gap whether it may go on, and the
-// test lets it, or kills it there.
+// This file owns a worker process of the mode steps. It asks at each gap whether it may go on, and
+// the test lets it, or kills it there.
 
 // stepsVariable makes the test binary a worker of the mode steps.
 const stepsVariable = "ONCEQ_CHAOS_STEPS"

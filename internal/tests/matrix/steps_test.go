@@ -33,7 +33,7 @@ var leaveSteps sync.Once
 // leaves reports whether a cell is left to make proof: in real time make test draws one in three.
 func (b *backend) leaves(t *testing.T, cell string) bool {
 	t.Helper()
-	if b.virtual || os.Getenv(halfVariable) == "" || proof.Asked() {
+	if b.virtual || os.Getenv(partVariable) == "" || proof.Asked() {
 		return false
 	}
 	seed := proof.Seed(t)
