@@ -308,7 +308,7 @@ func loadOf(c *engine.Counts) Load {
 // newSteward is what obeys operators in one Run; nil where nothing does.
 func (w *Worker) newSteward(f *flow) *steering.Steward {
 	p, c := w.p, &w.p.c
-	attempts, timeouts := p.bounds()
+	attempts, timeouts := p.cardBound()
 	return steering.New(steering.Config{
 		Book: p.book, Past: &p.past, Tell: p.tellSteering, Logger: p.log, Base: f.Terms.Base,
 		Queue: p.queueName, Owner: c.Owner, Scope: c.Scope, Types: p.typeNames(), Retention: c.Retention,
@@ -320,9 +320,9 @@ func (w *Worker) newSteward(f *flow) *steering.Steward {
 	})
 }
 
-// bounds are what a card says of how jobs are run: the highest MaxAttempts, and the Timeouts of types
-// that have another than the Defaults.
-func (p *Processor) bounds() (attempts int, timeouts map[string]time.Duration) {
+// cardBound is what a card says of how jobs are run: the highest MaxAttempts, and the Timeouts of
+// types that have another than the Defaults.
+func (p *Processor) cardBound() (attempts int, timeouts map[string]time.Duration) {
 	attempts = p.c.Defaults.MaxAttempts
 	for _, t := range p.types {
 		if n := t.options.MaxAttempts; n < 0 || attempts > 0 && n > attempts {

@@ -156,8 +156,8 @@ func TestFailingTypes(t *testing.T) {
 	}
 }
 
-// TestCardClasses: where a card has no room for each class, those with the most errors stay, and the
-// sum is still that of all errors.
+// TestCardClasses: where a card has no room for each class, those with the most errors stay, and
+// the sum is still that of all errors.
 func TestCardClasses(t *testing.T) {
 	c := busyCard(8)
 	sum := uint64(0)

@@ -27,8 +27,8 @@ type cards struct {
 	ran   []tally // the oldest first
 }
 
-// tally is how many handlers had ended at a time, by the type of job, and how many errors there were
-// of each class.
+// tally is how many handlers had ended at a time, by the type of job, and how many errors there
+// were of each class.
 type tally struct {
 	at      time.Time
 	of      map[string]control.Runs
@@ -37,7 +37,7 @@ type tally struct {
 
 // minute is how many handlers have ended since about a minute ago: beats are seconds apart.
 func (c *cards) minute(all Sketches, now time.Time) (total control.Runs, byType map[string]control.Runs, byClass map[string]uint64) {
-	t := tally{now, make(map[string]control.Runs, len(all)), all.classes()}
+	t := tally{now, make(map[string]control.Runs, len(all)), all.byClass()}
 	for typ, s := range all {
 		runs, errors := s.ran()
 		t.of[typ] = control.Runs{Runs: uint64(runs), Errors: uint64(errors)}

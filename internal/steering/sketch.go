@@ -119,8 +119,8 @@ func (all Sketches) Count(typ string, d time.Duration, outcome engine.Outcome, c
 	}
 }
 
-// classes are how many errors there were of each class; nil where nothing has failed.
-func (all Sketches) classes() map[string]uint64 {
+// byClass is how many errors there were of each class; nil where nothing has failed.
+func (all Sketches) byClass() map[string]uint64 {
 	s := all[""]
 	if s == nil {
 		return nil
