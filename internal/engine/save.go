@@ -66,7 +66,7 @@ func (r *Run[J]) Step(ctx context.Context, name string) (f Found, err error) {
 	if err != nil {
 		return Found{}, err
 	}
-	unsure := have.unsure
+	unsure := have.unsure != ""
 	have.mu.Unlock()
 	if unsure {
 		if err := r.makeSure(ctx, have); err != nil {
@@ -86,10 +86,10 @@ func (r *Run[J]) makeSure(ctx context.Context, have *saved) error {
 		return err
 	}
 	defer have.endSave()
-	if !have.unsure {
+	if have.unsure == "" {
 		return nil
 	}
-	return r.keepForm(ctx, have, have.form)
+	return r.keepForm(ctx, have, have.form, have.unsure)
 }
 
 // beginSave waits until no other goroutine of the handler saves. Who gets nil calls endSave.
@@ -165,18 +165,19 @@ func (r *Run[J]) Save(ctx context.Context, name string, step steps.Step) error {
 	if err != nil {
 		return err
 	}
-	err = r.keepForm(ctx, have, form)
+	err = r.keepForm(ctx, have, form, name)
 	if errors.Is(err, dedupe.ErrResultSize) || errors.Is(err, dedupe.ErrBadRequest) {
 		return err // it is certain that nothing was stored
 	}
 	have.mu.Lock()
 	defer have.mu.Unlock()
-	have.form, have.last = form, name
+	have.form = form
 	return err
 }
 
-// keepForm stores a form as the next of the job. The caller is the one who saves.
-func (r *Run[J]) keepForm(ctx context.Context, have *saved, form *steps.Form) error {
+// keepForm stores a form as the next of the job, where name was saved last. The caller is the one
+// who saves.
+func (r *Run[J]) keepForm(ctx context.Context, have *saved, form *steps.Form, name string) error {
 	state, err := form.Encode()
 	if err != nil {
 		return err
@@ -186,10 +187,10 @@ func (r *Run[J]) keepForm(ctx context.Context, have *saved, form *steps.Form) er
 	have.asks.Store(ask)
 	defer have.asks.Store(nil)
 	r.f.en.saves.Add(r)
-	unsure := true
+	unsure := name
 	select {
 	case err = <-ask.done:
-		unsure = false
+		unsure = ""
 	case <-r.ctx.Done():
 		err = r.whyEnded()
 	case <-ctx.Done():
@@ -198,6 +199,9 @@ func (r *Run[J]) keepForm(ctx context.Context, have *saved, form *steps.Form) er
 	have.mu.Lock()
 	defer have.mu.Unlock()
 	have.unsure = unsure
+	if err == nil {
+		have.last = name
+	}
 	return err
 }
 
