@@ -1,5 +1,8 @@
 package main
 
+// This file owns the breaks of steps: what a job saves, how it is given back, and how its message
+// is sent anew. main.go plays them, one after another; nothing is locked.
+
 var stepped = []mutant{
 	{
 		File: "steps.go", Text: "case have.Any && j.r.Drains() && !j.r.IsLastTry():", With: "case false:",
