@@ -251,7 +251,8 @@ func (n *night) work(queue, dead broker.Broker, jobs int) {
 	}), nil)
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: &mux, Scope: "orders", Store: n.s})
 	require.NoError(n, err)
-	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 1}) // else a copy waits out the lease of the first
+	// One at a time: a copy that comes while its job runs would wait for the rest of a lease.
+	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 1})
 	require.NoError(n, err)
 	ctx, stop := context.WithCancel(n.Context())
 	ended := make(chan error)
