@@ -71,7 +71,9 @@ func (s *Store) Commit(ctx context.Context, job dedupe.Owned, result any, f func
 func (s *Store) Sweep(ctx context.Context, limit int) (int, error) { return 0, nil }
 
 // Limits says what the store can hold.
-func (s *Store) Limits() dedupe.Limits { return dedupe.Limits{MaxResult: 1 << 20, MaxBatch: 500, Durable: true} }
+func (s *Store) Limits() dedupe.Limits {
+	return dedupe.Limits{MaxResult: 1 << 20, MaxBatch: 500, Durable: true}
+}
 
 // Close ends the store.
 func (s *Store) Close() error { return nil }
