@@ -222,8 +222,8 @@ func TestDoctorChecks(t *testing.T) {
 	}
 }
 
-// TestDoctorHangs: a call that hangs, also one that ignores its context, and one that is refused, end
-// their own checks alone. Each says why, and nothing of it counts as a finding.
+// TestDoctorHangs: a call that hangs, also one that ignores its context, and one that is refused,
+// end their own checks alone. Each says why, and nothing of it counts as a finding.
 func TestDoctorHangs(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		p := newPatient(r)

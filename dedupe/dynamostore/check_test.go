@@ -11,8 +11,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 )
 
-// TestCheck: a table without an expiry, or with that of another attribute, or without the index that
-// Options name, is a fault with what mends it. One that CreateTable has made has none.
+// TestCheck: a table without an expiry, or with that of another attribute, or without the index
+// that Options name, is a fault with what mends it. One that CreateTable has made has none.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	c := openClient(t)

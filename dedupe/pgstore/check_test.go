@@ -13,8 +13,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// TestCheck: what Migrate would make, rows that nobody sweeps, and rights that a worker's role lacks
-// are faults with what mends them. A whole table has none.
+// TestCheck: what Migrate would make, rows that nobody sweeps, and rights that a worker's role
+// lacks are faults with what mends them. A whole table has none.
 func TestCheck(t *testing.T) {
 	pool := openPool(t)
 	s := newStore(t, pool, newTable())
