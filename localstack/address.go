@@ -11,10 +11,10 @@ import (
 )
 
 // Address finds or starts a back end, "postgres", "postgres_durable" (one that waits for the
-// disk), "sqs", "dynamodb" or "pubsub", for a program that is not a test, such as a demo: it is
-// looked for as the package comment says, and ends with the process. The error says why there is
-// none, and a stand-in such as sqsfake is none. url is "host:port" for "pubsub". version is the
-// server's, such as "DynamoDB Local 3.1.0".
+// disk), "sqs", "dynamodb", "pubsub" or "firestore", for a program that is not a test, such as a
+// demo: it is looked for as the package comment says, and ends with the process. The error says why
+// there is none, and a stand-in such as sqsfake is none. url is "host:port" for "pubsub" and
+// "firestore". version is the server's, such as "DynamoDB Local 3.1.0".
 func Address(name string) (url, version string, err error) {
 	base, variant, _ := strings.Cut(name, "_")
 	b := backends[base]

@@ -31,6 +31,7 @@ func (b *backend) asked() *testserver.Backend {
 // backends are the back ends, by name.
 var backends = map[string]*backend{
 	"postgres": &postgres, "sqs": &sqsBackend, "dynamodb": &dynamoDBBackend, "pubsub": &pubSubBackend,
+	"firestore": &firestoreBackend,
 }
 
 // A way starts the back end. What is to be ended later is handed to the site's onClose, as soon

@@ -13,6 +13,9 @@
 //		p := localstack.PubSub(t) // a server that all tests share
 //		project := p.Project(t)   // a project of this test's own, for its topics and subscriptions
 //		…
+//		f := localstack.Firestore(t) // a server that all tests share
+//		records := f.Project(t)      // a project of this test's own, for its documents
+//		…
 //	}
 //
 // A back end is looked for in an order, and the first that works is taken. PostgreSQL:
@@ -73,13 +76,17 @@
 //     else PATH's gcloud, else one where installers put it. Java is found as for DynamoDB, 11 or
 //     later.
 //
-// There is no stand-in for it here.
+// Firestore is found as Pub/Sub is: FIRESTORE_EMULATOR_HOST; Docker, with the image that
+// ONCEQ_FIRESTORE_IMAGE names, else the same; the emulator of an installed CLI (gcloud components
+// install cloud-firestore-emulator), with Java 17 or later.
+//
+// There is no stand-in for either here.
 //
 // All start within six minutes or are given up. Where none works, the test is skipped with all
 // the reasons. Where the variable ONCEQ_BACKENDS is "all", or names the back end (names have
 // commas between them: "postgres,dynamodb"), it fails, and sqsfake does not do. "all" leaves
-// Pub/Sub out, because its emulator comes with the Google Cloud CLI alone; "all,pubsub" asks for
-// it as well.
+// Pub/Sub and Firestore out, because their emulators come with the Google Cloud CLI alone;
+// "all,pubsub,firestore" asks for them as well.
 //
 // # One instance for a run
 //
@@ -94,6 +101,7 @@
 //	backend sqs: sqsfake (embedded), 57 tests
 //	backend dynamodb: DynamoDB Local 3.1.0 (host process), 57 tests
 //	backend pubsub: Pub/Sub emulator 0.8.20 (host process), 57 tests
+//	backend firestore: Firestore emulator 1.19.9 (host process), 57 tests
 //
 // Without that program each test process has an instance of its own, and go test shows why a
 // test was skipped with -v alone. Its cache does not see what is installed: after that has
@@ -105,9 +113,9 @@
 // machine and we are in no container ourselves; else their ports are open on all of Docker's
 // addresses. Other users of the machine can come there. PostgreSQL asks for a password and
 // proves that it knows it, so that nobody who takes the port is believed. DynamoDB Local,
-// LocalStack and the Pub/Sub emulator ask nobody: other users may read and forge what the tests
+// LocalStack and Google's emulators ask nobody: other users may read and forge what the tests
 // store, so results from a machine that is shared with strangers prove little. The first two
-// inherit their port, and nobody can take it. The emulator cannot, so it is believed only once it
+// inherit their port, and nobody can take it. Google's cannot, so each is believed only once it
 // has said itself that it listens there. They run as the user who tests, root included, because
 // Python, Java and what they
 // run may lie in that user's home, where no other account may come. PostgreSQL alone refuses

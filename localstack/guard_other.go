@@ -40,6 +40,10 @@ func startPubSub(context.Context, *site) (string, error) {
 	return "", errors.ErrUnsupported
 }
 
+func startFirestore(context.Context, *site) (string, error) {
+	return "", errors.ErrUnsupported
+}
+
 func startDynamoDB(context.Context, *site) (string, error) {
 	return "", errors.ErrUnsupported
 }

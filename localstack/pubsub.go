@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceq/onceq/internal/testserver/testpubsub"
+	"github.com/onceq/onceq/internal/testserver"
+	"github.com/onceq/onceq/internal/testserver/testgcp"
 )
 
 var pubSubBackend = backend{
-	Backend: testpubsub.Backend,
+	Backend: testgcp.PubSubBackend,
 	ways:    []way{{how: "Docker", start: runPubSub}, {how: "host process", start: startPubSub}},
 }
 
@@ -34,7 +35,7 @@ type PubSubServer struct {
 // with the Google Cloud CLI, which few machines have; ONCEQ_BACKENDS=pubsub does.
 func PubSub(t testing.TB) *PubSubServer {
 	t.Helper()
-	s := testpubsub.On(t, pubSubBackend.asked())
+	s := testgcp.OnPubSub(t, pubSubBackend.asked())
 	return &PubSubServer{Addr: s.Addr, Version: s.Version, Kind: s.Kind}
 }
 
@@ -42,17 +43,23 @@ func PubSub(t testing.TB) *PubSubServer {
 // digits and hyphens. When the test ends, its subscriptions and topics are deleted.
 func (s *PubSubServer) Project(t testing.TB) string {
 	t.Helper()
-	return (&testpubsub.Server{Addr: s.Addr}).Project(t)
+	return (&testgcp.PubSub{Addr: s.Addr}).Project(t)
+}
+
+// servingEmulator waits for the first of the addresses where the back end is, and is Google's
+// emulator.
+func servingEmulator(ctx context.Context, addrs []string, limit time.Duration, b *testserver.Backend, name string) (string, error) {
+	return firstOf(ctx, addrs, limit, func(ctx context.Context, addr string) error {
+		version, err := b.Version(ctx, addr, "")
+		if err == nil && !strings.HasPrefix(version, name) {
+			err = fmt.Errorf("the server is %s, not the emulator that was started", version)
+		}
+		return err
+	})
 }
 
 // servingPubSub waits for the first of the addresses where Google's emulator answers. Java's first
 // call takes a second: it is made here, and not by a test that measures.
 func servingPubSub(ctx context.Context, addrs []string, limit time.Duration) (string, error) {
-	return firstOf(ctx, addrs, limit, func(ctx context.Context, addr string) error {
-		version, err := testpubsub.Backend.Version(ctx, addr, "")
-		if err == nil && !strings.HasPrefix(version, testpubsub.EmulatorName) {
-			err = fmt.Errorf("the server is %s, not the emulator that was started", version)
-		}
-		return err
-	})
+	return servingEmulator(ctx, addrs, limit, &testgcp.PubSubBackend, testgcp.PubSubEmulator)
 }

@@ -34,7 +34,7 @@ type server struct {
 	find func(t *testing.T, use bool) (addr, kind, version string)
 }
 
-var servers = []*server{dynamoDB, sqsServer, pubSub}
+var servers = []*server{dynamoDB, sqsServer, pubSub, firestore}
 
 var dynamoDB = &server{
 	name: "dynamodb", test: "TestAskDynamoDB", env: "ONCEQ_DYNAMODB_URL", bad: []string{"http://127.0.0.1:1", "127.0.0.1:8000"},
@@ -76,6 +76,21 @@ var pubSub = &server{
 	},
 }
 
+// "all" does not ask for Firestore, its own name does.
+var firestore = &server{
+	name: "firestore", test: "TestAskFirestore", env: "FIRESTORE_EMULATOR_HOST", bad: []string{"127.0.0.1:1", "http://ADDR"},
+	kind: "emulator", title: "Firestore emulator", began: "Firestore emulator 1.",
+	without: noGcloud, why: "; host process: no Google Cloud CLI /nonexistent",
+	asked: []string{"all, firestore"}, notAsked: []string{"", "all,pubsub"},
+	find: func(t *testing.T, use bool) (addr, kind, version string) {
+		s := localstack.Firestore(t)
+		if use {
+			s.Project(t) // whose end asks the server
+		}
+		return s.Addr, s.Kind, s.Version
+	},
+}
+
 // What keeps the servers from being started as processes of this machine.
 const (
 	noJava   = "ONCEQ_JAVA=/nonexistent"
@@ -86,6 +101,8 @@ const (
 func TestAskDynamoDB(t *testing.T) { askFor(t, dynamoDB) }
 func TestAskSQS(t *testing.T)      { askFor(t, sqsServer) }
 func TestAskPubSub(t *testing.T)   { askFor(t, pubSub) }
+
+func TestAskFirestore(t *testing.T) { askFor(t, firestore) }
 
 // askFor is what the tests below run in other processes: it asks for a server and says where it is.
 // Where ONCEQ_TEST_ASK is the path of a file, it has the server until the test that runs this one
@@ -111,7 +128,7 @@ func (s *server) own(t *testing.T) []string {
 
 func TestNoServer(t *testing.T) {
 	t.Parallel()
-	for _, s := range []*server{dynamoDB, pubSub} { // of SQS one is embedded
+	for _, s := range []*server{dynamoDB, pubSub, firestore} { // of SQS one is embedded
 		for _, require := range slices.Concat(s.asked, s.notAsked) {
 			code, test := 0, "--- SKIP: "+s.test
 			if slices.Contains(s.asked, require) {
@@ -166,7 +183,7 @@ func TestServerOfTheEnvironment(t *testing.T) {
 // processes of a run share it, and it leaves nothing behind, killed or not.
 func TestServerOfTheHost(t *testing.T) {
 	t.Parallel()
-	for _, s := range []*server{dynamoDB, pubSub} {
+	for _, s := range []*server{dynamoDB, pubSub, firestore} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
 			if _, kind, _ := s.find(t, false); kind != s.kind {

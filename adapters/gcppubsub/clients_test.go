@@ -20,7 +20,7 @@ import (
 	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/internal/testserver/testpubsub"
+	"github.com/onceq/onceq/internal/testserver/testgcp"
 )
 
 // counted counts the connections that a listener takes.
@@ -147,7 +147,7 @@ func TestClientsRepeatNothing(t *testing.T) {
 // TestPullsAroundTheirDeadlineServer publishes around the end of a pull on Google's emulator: no
 // message is stranded.
 func TestPullsAroundTheirDeadlineServer(t *testing.T) {
-	server := testpubsub.New(t)
+	server := testgcp.NewPubSub(t)
 	a, project := dial(t, server)
 	for i := range 40 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
-	"github.com/onceq/onceq/internal/testserver/testpubsub"
+	"github.com/onceq/onceq/internal/testserver/testgcp"
 )
 
 // TestMain lets more tests wait at a time than there are processors: in real time they wait for
@@ -88,7 +88,7 @@ const oneOfAKey = "Pub/Sub delivers nothing of an ordering key while any of its 
 // TestConformanceServer checks the driver on Google's emulator, in real time. The kinds run at the
 // same time, because their cases mostly wait.
 func TestConformanceServer(t *testing.T) {
-	server := testpubsub.New(t)
+	server := testgcp.NewPubSub(t)
 	for _, k := range kinds {
 		if k.ordered && k.exact {
 			// The emulator then wants the acks of all messages in the order of their deliveries,
@@ -127,7 +127,7 @@ var (
 )
 
 // dial is a project of the test's own on a server.
-func dial(t testing.TB, server *testpubsub.Server) (a admin, project string) {
+func dial(t testing.TB, server *testgcp.PubSub) (a admin, project string) {
 	t.Helper()
 	return dialled{dialAt(t, server.Addr)}, "projects/" + server.Project(t)
 }

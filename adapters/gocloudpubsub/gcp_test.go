@@ -21,7 +21,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
 	"github.com/onceq/onceq/internal/proof"
-	"github.com/onceq/onceq/internal/testserver/testpubsub"
+	"github.com/onceq/onceq/internal/testserver/testgcp"
 )
 
 // google are gocloud's clients of a server, in a project of the test's own.
@@ -85,7 +85,7 @@ func inMemory(t testing.TB) *google {
 // TestConformancePubSubServer checks the Broker on Google's emulator.
 func TestConformancePubSubServer(t *testing.T) {
 	proof.Only(t, "gocloudpubsub: the contract's suite on Google's emulator")
-	server := testpubsub.New(t)
+	server := testgcp.NewPubSub(t)
 	if server.Kind != "emulator" {
 		t.Skip("the other tests are run on pubsubfake")
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/testserver/testaws"
-	"github.com/onceq/onceq/internal/testserver/testpubsub"
+	"github.com/onceq/onceq/internal/testserver/testgcp"
 )
 
 // A worker on each real server, in each run: messages travel, one job fails once and comes again
@@ -37,7 +37,7 @@ func TestWorkersServer(t *testing.T) {
 	})
 	t.Run("pubsub", func(t *testing.T) {
 		t.Parallel()
-		server := testpubsub.New(t)
+		server := testgcp.NewPubSub(t)
 		g := dial(t, server.Addr, server.Project(t))
 		for _, k := range kinds {
 			if k.exact {

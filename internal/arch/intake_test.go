@@ -44,6 +44,7 @@ func usersPrograms(t *tree) []program {
 		{"awssqs and pgstore", []string{"", "/adapters/awssqs", "/dedupe/pgstore"}, "`awssqs` and `pgstore`"},
 		{"gcppubsub", []string{"", "/adapters/gcppubsub"}, "`gcppubsub`, a module of its own"},
 		{"pubsubpush", []string{"", "/adapters/gcppubsub/pubsubpush"}, "`pubsubpush`, in the module of `gcppubsub`"},
+		{"firestorestore", []string{"", "/dedupe/firestorestore"}, "`firestorestore`, a module of its own"},
 		{"otelonceq", []string{"", "/adapters/otelonceq"}, ""},
 		{"watermillonceq", []string{"", "/adapters/watermillonceq"}, "`watermillonceq`, a module of its own"},
 		{"gocloudpubsub", []string{"", "/adapters/gocloudpubsub"}, ""},

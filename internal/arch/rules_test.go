@@ -62,10 +62,11 @@ var modules = []module{
 		dir: "adapters/gocloudpubsub", uses: []string{".", "adapters/gcppubsub"},
 		why: "gocloud.dev requires the SDKs of three clouds, which nobody else shall see",
 	},
+	{dir: "dedupe/firestorestore", uses: []string{"."}, why: "Google's clients and gRPC reach those alone who keep their keys in Firestore"},
 	{dir: "adapters/otelonceq", uses: []string{"."}, why: "OpenTelemetry reaches those alone who use it"},
 	{dir: "adapters/watermillonceq", uses: []string{"."}, why: "Watermill reaches those alone who use it"},
 	{
-		dir: "cmd/onceq", uses: []string{".", "adapters/gcppubsub"},
+		dir: "cmd/onceq", uses: []string{".", "adapters/gcppubsub", "dedupe/firestorestore"},
 		why: "the command brings all drivers and a library for commands, which no library's user shall see",
 	},
 	{
@@ -74,15 +75,15 @@ var modules = []module{
 		why:    "Docker's client reaches those alone who ask for it",
 	},
 	{
-		dir: "internal/tests", uses: []string{".", "adapters/gcppubsub", "adapters/gocloudpubsub", "adapters/watermillonceq", "localstack"},
+		dir: "internal/tests", uses: []string{".", "adapters/gcppubsub", "dedupe/firestorestore", "adapters/gocloudpubsub", "adapters/watermillonceq", "localstack"},
 		why: "what needs the whole house is tested there",
 	},
 	{
-		dir: "examples", uses: []string{".", "adapters/gcppubsub", "adapters/gocloudpubsub", "adapters/otelonceq", "adapters/watermillonceq", "localstack"},
+		dir: "examples", uses: []string{".", "adapters/gcppubsub", "dedupe/firestorestore", "adapters/gocloudpubsub", "adapters/otelonceq", "adapters/watermillonceq", "localstack"},
 		why: "examples show the parts together, also with programs of gocloud and of Watermill",
 	},
 	{
-		dir: "internal/bench", uses: []string{".", "adapters/gcppubsub", "adapters/gocloudpubsub", "adapters/watermillonceq"},
+		dir: "internal/bench", uses: []string{".", "adapters/gcppubsub", "dedupe/firestorestore", "adapters/gocloudpubsub", "adapters/watermillonceq"},
 		why: "it brings what onceq is compared with",
 	},
 	{dir: "internal/tools", why: "a tool's libraries are nobody else's"},
@@ -127,6 +128,12 @@ var layers = []layer{
 	{
 		pkgs: "dedupe/pgstore", may: []string{"dedupe", "dedupe/machine"}, others: []string{"github.com/jackc/pgx/v5/..."},
 		why: "a store imports its own database's client and the store contract",
+	},
+	{
+		pkgs: "dedupe/firestorestore", may: []string{"dedupe", "dedupe/machine"},
+		others: []string{"cloud.google.com/go/firestore/...", "github.com/googleapis/gax-go/...", "google.golang.org/..."},
+		testOthers: []string{"cloud.google.com/go/firestore/...", "google.golang.org/..."},
+		why: "a store imports its own SDK and the contract",
 	},
 	{
 		pkgs: "dedupe/dynamostore", may: []string{"dedupe", "dedupe/machine"}, others: []string{"github.com/aws/..."},

@@ -86,4 +86,14 @@ var stepped = []mutant{
 		Package: "adapters/awssqs", Test: "TestLongWaitsAreCarried",
 		Why: "the copy of a job that sleeps wakes it at each receive",
 	},
+	{
+		File: "examples/saga/main.go", Text: `if err := onceq.Save(ctx, j, "given up", why); err != nil {`, With: "if err := error(nil); err != nil {",
+		Package: "examples/saga", Test: "TestCrashInEachGapOfEachTrouble",
+		Why: "after a crash amid the undoing the trip goes on, and has a car beside a flight that is cancelled",
+	},
+	{
+		File: "examples/agent/agent.go", Text: "return onceq.Step(ctx, j, stage, ask)", With: "return ask(ctx)",
+		Package: "examples/agent", Test: "TestCrashInEachGap",
+		Why: "what was answered and saved is asked for again",
+	},
 }

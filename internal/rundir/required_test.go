@@ -14,7 +14,10 @@ func TestRequired(t *testing.T) {
 		{"all", "postgres", true},
 		{"all", "dynamodb", true},
 		{"all", "pubsub", false}, // few machines can have it
+		{"all", "firestore", false},
 		{"all,pubsub", "pubsub", true},
+		{"all,firestore", "pubsub", false},
+		{"all,firestore", "firestore", true},
 		{"pubsub", "pubsub", true},
 		{"pubsub", "sqs", false},
 		{" sqs ,", "sqs", true},

@@ -34,11 +34,11 @@ const (
 )
 
 // Names are the back ends that exist, in the order in which a run reports them.
-var Names = []string{"postgres", "sqs", "dynamodb", "pubsub"}
+var Names = []string{"postgres", "sqs", "dynamodb", "pubsub", "firestore"}
 
 // optional are those that "all" does not ask for, because only some machines can have them: the
-// Pub/Sub emulator comes with the Google Cloud CLI.
-var optional = []string{"pubsub"}
+// emulators of Pub/Sub and Firestore come with the Google Cloud CLI.
+var optional = []string{"pubsub", "firestore"}
 
 // Instance is the name of a variant of a back end: "postgres", "postgres_durable".
 func Instance(name, variant string) string {

@@ -53,9 +53,9 @@ var first = []string{
 	"internal/coretest/...",
 }
 
-// matrix is in both lists: its worlds that live in real time wait, and are played without the race
-// detector; the others compute, and are played with it.
+// matrix is in both lists: all its cells are played without the race detector, and a part of those
+// in virtual time with it.
 const matrix = "internal/tests/matrix"
 
-// halfEnv tells the matrix which of its worlds to play.
-const halfEnv = "ONCEQ_MATRIX"
+// partEnv tells the matrix which of its cells to play.
+const partEnv = "ONCEQ_MATRIX"

@@ -117,8 +117,8 @@ func plan(speed string, pkgs []string) ([]leg, error) {
 		plain, raced := split(all)
 		return []leg{
 			// They wait for servers and leases, so they use two cores together with the others.
-			{env: halfEnv + "=live", flags: append(shuffled, "-p=2"), pkgs: append([]string{"./" + matrix}, plain...)},
-			{raced: true, env: halfEnv + "=virtual", flags: append(shuffled, "-p=2"), pkgs: raced},
+			{env: partEnv + "=all", flags: append(shuffled, "-p=2"), pkgs: append([]string{"./" + matrix}, plain...)},
+			{raced: true, env: partEnv + "=raced", flags: append(shuffled, "-p=2"), pkgs: raced},
 		}, nil
 	}
 	return nil, fmt.Errorf("no such speed: %q", speed)

@@ -4,7 +4,7 @@
 // A back end is looked for once in a process and, in a run, once in the run: the first process
 // that asks keeps what it found in the run's folder (internal/rundir), which also counts the
 // tests that asked, and those that went without. Drivers' and stores' tests come here, through
-// testpg, testaws and testpubsub; localstack, a module of its own, does as well, and brings what
+// testpg, testaws and testgcp; localstack, a module of its own, does as well, and brings what
 // starts a back end in a process that has no run. So this package needs the standard library
 // alone, and nothing that starts a back end reaches those who import a driver.
 package testserver
@@ -46,7 +46,7 @@ type Order struct {
 }
 
 // ownEnv are the variables of back ends for which their makers have chosen one.
-var ownEnv = map[string]string{"pubsub": "PUBSUB_EMULATOR_HOST"}
+var ownEnv = map[string]string{"pubsub": "PUBSUB_EMULATOR_HOST", "firestore": "FIRESTORE_EMULATOR_HOST"}
 
 // Env is the variable that may hold the address of a variant.
 func Env(name, variant string) string {

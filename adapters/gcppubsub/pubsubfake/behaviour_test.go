@@ -9,7 +9,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/internal/fakeserver/elsewhere"
-	"github.com/onceq/onceq/internal/testserver/testpubsub"
+	"github.com/onceq/onceq/internal/testserver/testgcp"
 )
 
 // A behaviour is something that Pub/Sub does. The same table runs against this server, called
@@ -72,7 +72,7 @@ func rows() (rs []elsewhere.Row) {
 // environment names. What it is known to do differently is listed by its kind; a difference that
 // disappears fails too, so that the list stays true.
 func TestBehaviourElsewhere(t *testing.T) {
-	s := testpubsub.New(t)
+	s := testgcp.NewPubSub(t)
 	conn, err := dial(s.Addr)
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/testserver/testaws"
-	"github.com/onceq/onceq/internal/testserver/testpubsub"
+	"github.com/onceq/onceq/internal/testserver/testgcp"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -68,7 +68,7 @@ func TestConformanceServer(t *testing.T) {
 	})
 	t.Run("pubsub", func(t *testing.T) {
 		t.Parallel()
-		server := testpubsub.New(t)
+		server := testgcp.NewPubSub(t)
 		conn, err := grpc.NewClient(server.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)

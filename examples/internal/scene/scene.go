@@ -34,7 +34,7 @@ import (
 // directs, until an interrupt. It exits with 1 after an error.
 func Main[A any](name string, play func(context.Context, A) error, direct func(context.Context) error) {
 	var err error
-	if len(os.Args) == 2 {
+	if len(os.Args) == 2 && strings.HasPrefix(os.Args[1], "{") {
 		var a A
 		if err = json.Unmarshal([]byte(os.Args[1]), &a); err == nil {
 			err = play(child.Follow(context.Background()), a)

@@ -22,7 +22,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/pubsubwire"
-	"github.com/onceq/onceq/internal/testserver/testpubsub"
+	"github.com/onceq/onceq/internal/testserver/testgcp"
 )
 
 // This file owns the test's push endpoint and what it counts. The server's goroutines write the
@@ -119,7 +119,7 @@ func message(t *testing.T, name string) map[string]any {
 // TestEmulatorPushes: each job has one effect, although two copies of each are published, one
 // fails at first, and the answer to another is lost. What is pushed again is found done.
 func TestEmulatorPushes(t *testing.T) {
-	s := testpubsub.New(t)
+	s := testgcp.NewPubSub(t)
 	if s.Kind != "emulator" {
 		t.Skip("no server that pushes: " + s.Version)
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/onceq/onceq/adapters/watermillonceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/testserver/testaws"
-	"github.com/onceq/onceq/internal/testserver/testpubsub"
+	"github.com/onceq/onceq/internal/testserver/testgcp"
 )
 
 // Watermill's suite on LocalStack.
@@ -40,7 +40,7 @@ func TestSuiteSQSServer(t *testing.T) {
 // Watermill's suite on Google's emulator.
 func TestSuitePubSubServer(t *testing.T) {
 	t.Parallel()
-	s := testpubsub.New(t)
+	s := testgcp.NewPubSub(t)
 	project := s.Project(t)
 	c, err := gcppubsub.Dial(context.Background(), option.WithEndpoint(s.Addr), option.WithoutAuthentication(),
 		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())))

@@ -21,6 +21,7 @@ var views = map[string]any{
 	"key resolve, key forget":           doneView{},
 	"jobs running, jobs stalled: a job": jobView{},
 	"workers: a worker":                 workerView{},
+	"doctor: a check":                   checkupView{},
 	"audit: an act":                     actView{},
 	"dlq ls, dlq show: a letter":        letterView{},
 	"dlq group: a group":                groupView{},

@@ -1,4 +1,4 @@
-package testpubsub
+package testgcp
 
 import (
 	"context"
@@ -46,7 +46,7 @@ func answer(w http.ResponseWriter, message, status, text string) {
 	w.Header().Set("Grpc-Message", text)
 }
 
-func TestVersion(t *testing.T) {
+func TestPubSubVersion(t *testing.T) {
 	for _, c := range []struct {
 		name, message, status, text, root string
 		want, why                         string
@@ -68,26 +68,26 @@ func TestVersion(t *testing.T) {
 			}
 			answer(w, c.message, c.status, c.text)
 		})
-		got, err := version(t.Context(), addr, "")
+		got, err := pubSubVersion(t.Context(), addr, "")
 		if got != c.want || (err == nil) != (c.why == "") || err != nil && !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: %q, %v; want %q, %q", c.name, got, err, c.want, c.why)
 		}
 	}
 	for _, addr := range []string{"", "localhost", "http://127.0.0.1:8085", "127.0.0.1:8085/x"} {
-		if got, err := version(t.Context(), addr, ""); err == nil || !strings.Contains(err.Error(), "not of the form host:port") {
+		if got, err := pubSubVersion(t.Context(), addr, ""); err == nil || !strings.Contains(err.Error(), "not of the form host:port") {
 			t.Errorf("%q: %q, %v", addr, got, err)
 		}
 	}
 }
 
-// TestVersionEndsWithItsContext: a server that takes the call and says nothing holds nobody.
-func TestVersionEndsWithItsContext(t *testing.T) {
+// TestPubSubVersionEndsWithItsContext: a server that takes the call and says nothing holds nobody.
+func TestPubSubVersionEndsWithItsContext(t *testing.T) {
 	hold := make(chan struct{})
 	addr := server(t, func(http.ResponseWriter, *http.Request) { <-hold })
 	defer close(hold)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if got, err := version(ctx, addr, ""); !errors.Is(err, context.DeadlineExceeded) {
+	if got, err := pubSubVersion(ctx, addr, ""); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("%q, %v", got, err)
 	}
 }
@@ -167,10 +167,10 @@ func TestProjectID(t *testing.T) {
 	}
 }
 
-// TestServer: where there is a server, a test has a project of its own there, which is empty
+// TestPubSub: where there is a server, a test has a project of its own there, which is empty
 // afterwards.
-func TestServer(t *testing.T) {
-	s := New(t)
+func TestPubSub(t *testing.T) {
+	s := NewPubSub(t)
 	if s.Kind == "" || !strings.HasPrefix(s.Version, "Pub/Sub") {
 		t.Errorf("%+v", s)
 	}

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-func TestFindPubSub(t *testing.T) {
+func TestFindEmulator(t *testing.T) {
 	dir := t.TempDir()
 	lib := func(root string, versions ...string) string {
 		for _, v := range versions {
@@ -61,7 +61,7 @@ func TestFindPubSub(t *testing.T) {
 				t.Setenv("PATH", c.path)
 			}
 			gcloudPlaces = []string{c.place}
-			got, err := findPubSub(t.Context())
+			got, err := pubSubEmulator.find(t.Context())
 			if c.why != "" {
 				if err == nil || !strings.Contains(err.Error(), c.why) {
 					t.Errorf("%+v, %v, want none: %s", got, err, c.why)
@@ -75,21 +75,24 @@ func TestFindPubSub(t *testing.T) {
 	}
 }
 
-// TestPubSubPortTaken: a program that takes the port first is not believed, and an emulator that
+// TestPortTaken: a program that takes the port first is not believed, and an emulator that
 // ends because of it is told from one that does not answer.
-func TestPubSubPortTaken(t *testing.T) {
+func TestPortTaken(t *testing.T) {
 	dir := t.TempDir()
 	fifo := filepath.Join(dir, "port")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct {
-		name, does string
-		ended      bool
-		why        string
+		name     string
+		emulator *emulator
+		does     string
+		ended    bool
+		why      string
 	}{
-		{"it ends", "echo Address already in use; exit 1", true, "Address already in use"},
-		{"it hangs", "echo Server started, listening on 1; exec sleep 60", false, "has not said that it listens"},
+		{"it ends", &pubSubEmulator, "echo Address already in use; exit 1", true, "Address already in use"},
+		{"it hangs", &pubSubEmulator, "echo Server started, listening on 1; exec sleep 60", false, "has not said that it listens"},
+		{"Firestore's hangs", &firestoreEmulator, "echo API endpoint: http://127.0.0.1:1; exec sleep 60", false, "has not said that it listens"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			taken := make(chan error, 1)
@@ -105,7 +108,7 @@ func TestPubSubPortTaken(t *testing.T) {
 			program := script(t, filepath.Join(dir, c.name), `for a; do case $a in --port=*) echo "${a#*=}" >`+fifo+";; esac; done\n"+c.does+"\n")
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			addr, ended, err := s.servePubSub(ctx, java{path: program}, emulatorJar{path: "x.jar"})
+			addr, ended, err := s.serveEmulator(ctx, c.emulator, java{path: program}, emulatorJar{path: "x.jar"})
 			if err == nil || ended != c.ended || !strings.Contains(err.Error(), c.why) {
 				t.Errorf("%q, %v, %v", addr, ended, err)
 			}

@@ -1,9 +1,4 @@
-// Package testpubsub gives a test the Pub/Sub emulator that internal/testserver finds, with a
-// project of the test's own.
-//
-// The drivers' tests call it, and so does localstack, which brings the ways to start one. It needs
-// the standard library alone: rpc.go speaks as much of gRPC as it takes to ask what is there.
-package testpubsub
+package testgcp
 
 import (
 	"cmp"
@@ -25,12 +20,12 @@ import (
 // localstack call it, many at once. Nothing is locked here: internal/testserver finds the server
 // once for the process.
 
-// Backend is Pub/Sub, for programs that start none.
-var Backend = testserver.Backend{Name: "pubsub", Version: version}
+// PubSubBackend is Pub/Sub, for programs that start none.
+var PubSubBackend = testserver.Backend{Name: "pubsub", Version: pubSubVersion}
 
-// A Server is a server of Pub/Sub's API that all tests of a run share: each has a project of its
-// own there, from [Server.Project].
-type Server struct {
+// A PubSub is a server of Pub/Sub's API that all tests of a run share: each has a project of its
+// own there, from [PubSub.Project].
+type PubSub struct {
 	// Addr is its address, host:port, as Google's clients want it in PUBSUB_EMULATOR_HOST: gRPC
 	// without TLS.
 	Addr string
@@ -42,25 +37,25 @@ type Server struct {
 	Kind string
 }
 
-// New returns the server.
-func New(t testing.TB) *Server {
+// NewPubSub returns the server.
+func NewPubSub(t testing.TB) *PubSub {
 	t.Helper()
-	return On(t, &Backend)
+	return OnPubSub(t, &PubSubBackend)
 }
 
-// On is New on what the back end b finds.
-func On(t testing.TB, b *testserver.Backend) *Server {
+// OnPubSub is NewPubSub on what the back end b finds.
+func OnPubSub(t testing.TB, b *testserver.Backend) *PubSub {
 	t.Helper()
 	e := b.Get(t, "")
-	s := &Server{Addr: e.URL, Version: e.Version, Kind: "pubsub"}
-	if strings.HasPrefix(e.Version, EmulatorName) {
+	s := &PubSub{Addr: e.URL, Version: e.Version, Kind: "pubsub"}
+	if strings.HasPrefix(e.Version, PubSubEmulator) {
 		s.Kind = "emulator"
 	}
 	return s
 }
 
-// EmulatorName begins the version of Google's emulator.
-const EmulatorName = "Pub/Sub emulator"
+// PubSubEmulator begins the version of Google's emulator.
+const PubSubEmulator = "Pub/Sub emulator"
 
 // longestProject is Google's limit of a project's id.
 const longestProject = 30
@@ -68,7 +63,7 @@ const longestProject = 30
 // Project returns the id of a project that nobody has used, for topics and subscriptions of the
 // test's own: "onceq-…". When the test ends, its subscriptions and topics are deleted, because one
 // that pushes would go on for ever.
-func (s *Server) Project(t testing.TB) string {
+func (s *PubSub) Project(t testing.TB) string {
 	t.Helper()
 	id := projectID(t.Name())
 	t.Cleanup(func() {
@@ -123,26 +118,31 @@ func empty(ctx context.Context, addr, project string) error {
 	return nil
 }
 
-// version asks the server at the address what it is, and whether it serves Pub/Sub.
-func version(ctx context.Context, addr, _ string) (string, error) {
+// pubSubVersion asks the server at the address what it is, and whether it serves Pub/Sub.
+func pubSubVersion(ctx context.Context, addr, _ string) (string, error) {
+	return serves(ctx, addr, "google.pubsub.v1.Publisher/ListTopics", "projects/onceq-start", PubSubEmulator, "Pub/Sub")
+}
+
+// serves makes a call that only reads, on the name, and returns which of the two the server is.
+func serves(ctx context.Context, addr, method, name, emulator, other string) (string, error) {
 	if _, _, err := net.SplitHostPort(addr); err != nil || strings.Contains(addr, "/") {
 		return "", errors.New("the address is not of the form host:port")
 	}
-	if _, err := call(ctx, addr, "google.pubsub.v1.Publisher/ListTopics", "projects/onceq-start"); err != nil {
+	if _, err := call(ctx, addr, method, name); err != nil {
 		return "", err
 	}
-	// Google's emulator alone answers a browser
-	if text, err := get(ctx, "http://"+addr+"/"); err == nil && text == "Ok" {
-		return EmulatorName, nil
+	// Google's emulators alone answer a browser
+	if text, err := browse(ctx, http.MethodGet, "http://"+addr+"/"); err == nil && text == "Ok" {
+		return emulator, nil
 	}
-	return "Pub/Sub", nil
+	return other, nil
 }
 
-// get returns what a server answers to a GET of HTTP/1.1.
-func get(ctx context.Context, url string) (string, error) {
+// browse returns what a server answers to a request of HTTP/1.1.
+func browse(ctx context.Context, method, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	req, err := http.NewRequestWithContext(ctx, method, url, nil)
 	if err != nil {
 		return "", err
 	}
@@ -154,5 +154,8 @@ func get(ctx context.Context, url string) (string, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, 1<<10))
 	err = cmp.Or(err, res.Body.Close())
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s %s: %s: %s", method, url, res.Status, text)
+	}
 	return strings.TrimSpace(string(text)), err
 }

@@ -1,0 +1,2 @@
+// Package firestorestore is a [dedupe.Store] in a Firestore collection.
+package firestorestore
