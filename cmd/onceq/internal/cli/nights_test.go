@@ -21,6 +21,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/runbook"
+	"github.com/onceq/onceq/sqsfake"
 )
 
 // This file owns the nights of docs/runbook.md: for each the scene, with workers that are real, and
@@ -238,19 +239,15 @@ var nights = map[string]func(n *night){
 		n.quiet()
 	},
 	"J. The retention is too short": func(n *night) {
-		told := make(chan error, 1)
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
-			Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }), Store: n.store, Scope: "orders", Retention: time.Hour,
-		})
-		if err != nil {
-			n.Fatal(err)
+		// The workers may not ask for the queue's settings, so none of them refuses to start.
+		s := n.work("w-1", nil, func(pc *onceq.ProcessorConfig, wc *onceq.WorkerConfig) { pc.Retention = time.Hour; n.blind() })
+		n.file("orders.json", `{"scope": "orders", "retention": 3600, "max_attempts": 10, "drain_timeout": 20}`)
+		n.do["set Retention to 31 days in orders.json and in the program, and deploy"] = func() {
+			n.file("orders.json", `{"scope": "orders", "retention": 2678400, "max_attempts": 10, "drain_timeout": 20}`)
+			s.stop()
+			n.server.SetFaults()
+			n.work("w-2", nil, nil)
 		}
-		w, err := p.Worker(n.queue, onceq.WorkerConfig{DeadLetter: n.dead})
-		if err != nil {
-			n.Fatal(err)
-		}
-		go func() { told <- w.Run(n.Context()) }()
-		n.Log(<-told)
 	},
 	"K. A queue was purged": func(n *night) {
 		all := keys("K-", 1, 5)
@@ -304,12 +301,21 @@ func (n *night) failsFirst(times int) func(context.Context, string) error {
 	}
 }
 
+// blind takes the right away to ask for the settings of queues.
+func (n *night) blind() {
+	n.server.SetFaults(sqsfake.Fault{Action: "GetQueueAttributes", Status: 403, Code: "AccessDenied", Message: "no"})
+}
+
 // setReceives sets the queue's maxReceiveCount.
 func (n *night) setReceives(times int) {
 	n.Helper()
-	policy := fmt.Sprintf(`{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:orders-dead","maxReceiveCount":%d}`, times)
+	n.set("orders", "RedrivePolicy", fmt.Sprintf(`{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:orders-dead","maxReceiveCount":%d}`, times))
+}
+
+func (n *night) set(queue, name, value string) {
+	n.Helper()
 	_, err := n.client().SetQueueAttributes(n.Context(), &sqs.SetQueueAttributesInput{
-		QueueUrl: new(n.server.URL + "/000000000000/orders"), Attributes: map[string]string{"RedrivePolicy": policy},
+		QueueUrl: new(n.server.URL + "/000000000000/" + queue), Attributes: map[string]string{name: value},
 	})
 	if err != nil {
 		n.Fatal(err)
@@ -327,33 +333,37 @@ func TestNights(t *testing.T) {
 		t.Fatal(err)
 	}
 	played := map[string]bool{}
+	var begun sync.WaitGroup
+	defer begun.Wait()
 	for _, of := range all {
 		played[of.Title] = true
-		t.Run(of.Title, func(t *testing.T) {
-			t.Parallel()
-			scene := nights[of.Title]
-			if scene == nil {
-				t.Fatal("the page has a night without a scene")
-			}
-			n := &night{rig: newRig(t), do: map[string]func(){}}
-			n.env["ONCEQ_BY"] = "ana"
-			scene(n)
-			n.T = t
-			p := runbook.Player{Dir: n.dir, Do: n.do, Run: n.typed1, Said: func(s *runbook.Step, output string) {
-				t.Logf("$ %s\n%s", s.Line, output)
-			}}
-			parts := map[string]bool{}
-			for i := range of.Steps {
-				parts[of.Steps[i].Part] = true
-				if err := p.Play(&of.Steps[i]); err != nil {
-					t.Fatalf("%s: %v", of.Steps[i].Part, err)
+		// All at once: they wait for each other's polls and beats, and compute little.
+		begun.Go(func() {
+			t.Run(of.Title, func(t *testing.T) {
+				scene := nights[of.Title]
+				if scene == nil {
+					t.Fatal("the page has a night without a scene")
 				}
-			}
-			for _, part := range runbook.Parts {
-				if !parts[part] {
-					t.Errorf("it has no %s", part)
+				n := &night{rig: newRig(t), do: map[string]func(){}}
+				n.set("orders-dead", "MessageRetentionPeriod", "1209600")
+				scene(n)
+				n.T = t
+				p := runbook.Player{Dir: n.dir, Do: n.do, Run: n.typed1, Said: func(s *runbook.Step, output string) {
+					t.Logf("$ %s\n%s", s.Line, output)
+				}}
+				parts := map[string]bool{}
+				for i := range of.Steps {
+					parts[of.Steps[i].Part] = true
+					if err := p.Play(&of.Steps[i]); err != nil {
+						t.Fatalf("%s: %v", of.Steps[i].Part, err)
+					}
 				}
-			}
+				for _, part := range runbook.Parts {
+					if !parts[part] {
+						t.Errorf("it has no %s", part)
+					}
+				}
+			})
 		})
 	}
 	for title := range nights {
