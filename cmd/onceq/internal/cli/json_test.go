@@ -30,6 +30,9 @@ var views = map[string]any{
 	"a batch":                       batchView{},
 	"dlq import, queue send --from": importedView{},
 	"dlq redrive":                   redriveView{},
+	"reconcile":                     evidenceView{},
+	"reconcile: a finding":          findingView{},
+	"an effect":                     effectView{},
 }
 
 // TestJSONFields: "onceq help json" names each field, and no other. A field that goes from here is

@@ -334,3 +334,49 @@ func ruled(r *control.Rule) string {
 	}
 	return strings.Join(parts, ", ")
 }
+
+type evidenceView struct {
+	Queue    string         `json:"queue"`
+	At       *string        `json:"at"`
+	By       string         `json:"by"`
+	Version  string         `json:"version"`
+	Store    string         `json:"store"`
+	Workers  []settingView  `json:"workers"`
+	Expect   string         `json:"expect_digest"`
+	Ledger   string         `json:"effects_digest"`
+	Expected int            `json:"expected"`
+	Repeated int            `json:"repeated"`
+	Older    int            `json:"older"`
+	Young    int            `json:"young"`
+	OK       int            `json:"ok"`
+	Effects  int            `json:"effects"`
+	Others   int            `json:"other_effects"`
+	Reads    int            `json:"reads"`
+	Counts   map[string]int `json:"counts"`
+	Findings []findingView  `json:"findings"`
+	More     int            `json:"more"`
+	ToSend   int            `json:"to_send"`
+	Sent     int            `json:"sent"`
+	Left     int            `json:"left"`
+	Failed   int            `json:"failed"`
+	Audit    string         `json:"audit"`
+}
+
+type findingView struct {
+	Kind    string       `json:"finding"`
+	Scope   string       `json:"scope"`
+	Key     string       `json:"key"`
+	Ref     string       `json:"ref"`
+	Due     *string      `json:"due"`
+	Status  string       `json:"status"`
+	Fence   uint64       `json:"fence"`
+	Effects []effectView `json:"effects"`
+	Sends   bool         `json:"sends"`
+	Why     string       `json:"why"`
+}
+
+type effectView struct {
+	ID    string  `json:"id"`
+	At    *string `json:"at"`
+	Fence uint64  `json:"fence"`
+}
