@@ -101,10 +101,10 @@ type Player struct {
 	Do map[string]func()
 	// Dir is where files are written.
 	Dir string
+	// Vars are what $NAME stands for; a line NAME=… sets one.
+	Vars map[string]string
 	// Said is told of each step with what it printed.
 	Said func(s *Step, output string)
-
-	vars map[string]string
 }
 
 // Play plays a step. The error says what the page has, and what came.
@@ -155,10 +155,10 @@ func (p *Player) Play(s *Step) error {
 }
 
 func (p *Player) set(name, value string) {
-	if p.vars == nil {
-		p.vars = make(map[string]string)
+	if p.Vars == nil {
+		p.Vars = make(map[string]string)
 	}
-	p.vars[name] = value
+	p.Vars[name] = value
 }
 
 // The forms of a line beside a plain command: NAME=$(COMMAND | head -1) and NAME=VALUE.
@@ -166,6 +166,7 @@ var (
 	assignment = regexp.MustCompile(`^([A-Z_]+)=\$\((.*) \| head -1\)$`)
 	literal    = regexp.MustCompile(`^([A-Z_]+)=([\w.-]+)$`)
 	word       = regexp.MustCompile(`"[^"]*"|'[^']*'|\S+`)
+	blanks     = regexp.MustCompile(` ?… ?`)
 	named      = regexp.MustCompile(`\$[A-Z_]+`)
 )
 
@@ -177,7 +178,7 @@ func (p *Player) words(line string) (words []string, err error) {
 			continue
 		}
 		words = append(words, named.ReplaceAllStringFunc(strings.Trim(w, `"`), func(v string) string {
-			value, ok := p.vars[v[1:]]
+			value, ok := p.Vars[v[1:]]
 			if !ok {
 				err = fmt.Errorf("%s: %s has no value", line, v)
 			}
@@ -190,7 +191,7 @@ func (p *Player) words(line string) (words []string, err error) {
 // matches reports whether a line of the output is as the page has it, but for blanks and what …
 // stands for.
 func matches(want, output string) bool {
-	parts := strings.Split(strings.Join(strings.Fields(want), " "), "…")
+	parts := strings.Split(blanks.ReplaceAllString(strings.Join(strings.Fields(want), " "), "…"), "…")
 	for i := range parts {
 		parts[i] = regexp.QuoteMeta(parts[i])
 	}

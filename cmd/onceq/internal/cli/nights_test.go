@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -34,9 +35,16 @@ const runbookPage = "../../../../docs/runbook.md"
 type night struct {
 	*rig
 	do map[string]func()
+	// worksOn opens the queue for a worker.
+	worksOn func() broker.Broker
 
 	mu      sync.Mutex
-	effects []string // keys, in the order in which they were charged
+	effects []effect // in the order in which they happened
+}
+
+type effect struct {
+	key string
+	at  time.Time
 }
 
 // shift is a worker that runs.
@@ -58,7 +66,7 @@ func (n *night) work(name string, handle func(ctx context.Context, key string) e
 		}
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.effects = append(n.effects, j.Key().Key)
+		n.effects = append(n.effects, effect{j.Key().Key, time.Now()})
 		return nil
 	}), nil)
 	pc := onceq.ProcessorConfig{
@@ -74,7 +82,7 @@ func (n *night) work(name string, handle func(ctx context.Context, key string) e
 	if err != nil {
 		n.Fatal(err)
 	}
-	w, err := p.Worker(n.openWith("orders", nil, &awssqs.Options{LongPoll: time.Second}), wc)
+	w, err := p.Worker(n.worksOn(), wc)
 	if err != nil {
 		n.Fatal(err)
 	}
@@ -116,23 +124,27 @@ func (n *night) depth(b broker.Broker) int64 {
 // idle waits until no message is left in the queue.
 func (n *night) idle() { n.Helper(); n.until(func() bool { return n.depth(n.queue) == 0 }) }
 
-// due writes what should have run, and ledger what has.
+// due writes what should have run, with and without what a resend needs.
 func (n *night) due(keys ...string) {
 	n.Helper()
-	lines := []string{"key,due,type,body"}
+	due, orders := []string{"key,due,type,body"}, []string{"key,type"}
 	for _, k := range keys {
-		lines = append(lines, k+","+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+`,charge,"{""order"":""`+k+`""}"`)
+		due = append(due, k+","+time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)+`,charge,"{""order"":""`+k+`""}"`)
+		orders = append(orders, k+",charge")
 	}
-	n.file("due.csv", strings.Join(lines, "\n")+"\n")
+	n.file("due.csv", strings.Join(due, "\n")+"\n")
+	n.file("orders.csv", strings.Join(orders, "\n")+"\n")
+	n.ledger()
 }
 
+// ledger writes what has happened.
 func (n *night) ledger() {
 	n.Helper()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	lines := []string{"key,id,at,type"}
-	for i, k := range n.effects {
-		lines = append(lines, fmt.Sprintf("%s,pay-%d,%s,charge", k, i, time.Now().UTC().Format(time.RFC3339)))
+	for i, e := range n.effects {
+		lines = append(lines, fmt.Sprintf("%s,pay-%d,%s,charge", e.key, i, e.at.UTC().Format(time.RFC3339Nano)))
 	}
 	n.file("ledger.csv", strings.Join(lines, "\n")+"\n")
 }
@@ -175,8 +187,9 @@ var nights = map[string]func(n *night){
 		hang := make(chan struct{})
 		s := n.work("w-1", func(context.Context, string) error { <-hang; return nil }, nil) // deaf to its context
 		n.send(keys("B-", 1, 6)...)
-		n.until(func() bool { return s.w.Health().Load.Busy == 4 })
-		n.do["restart the workers"] = func() {
+		n.until(func() bool { return strings.Contains(n.run("queue", "ls").out, "(4/4)") })
+		n.due(keys("B-", 1, 6)...)
+		n.do["restart the workers, and wait for the dependency"] = func() {
 			go s.stop()
 			n.until(func() bool { return s.w.Health().State == onceq.StateStopped })
 			n.work("w-2", nil, nil)
@@ -187,14 +200,16 @@ var nights = map[string]func(n *night){
 	"C. Was this order charged twice?": func(n *night) {
 		n.send("A-400017")
 		n.claim(charge("A-400017"), 50*time.Millisecond, dedupe.Rerun) // its worker stands still
+		n.effects = append(n.effects, effect{"A-400017", time.Now()})
 		n.lapsed(charge("A-400017"))
-		n.effects = append(n.effects, "A-400017")
 		n.work("w-1", nil, nil)
-		n.quiet()
+		n.idle()
 		n.due("A-400017")
+		n.do["pay one charge back, and take it out of ledger.csv"] = func() { n.effects = n.effects[:1]; n.ledger() }
 	},
 	"D. Parked refunds": func(n *night) {
 		n.send(keys("R-", 1, 3)...)
+		n.due(keys("R-", 1, 3)...)
 		interrupted := true // the first time, amid the call of the bank
 		n.work("w-1", func(context.Context, string) error {
 			if interrupted {
@@ -220,6 +235,7 @@ var nights = map[string]func(n *night){
 	},
 	"E. A worker was killed": func(n *night) {
 		n.send("S-1")
+		n.due("S-1")
 		c := n.claim(charge("S-1"), 50*time.Millisecond, dedupe.Rerun)
 		n.lapsed(charge("S-1"))
 		s, err := controlstore.NewSeat(n.store, controlstore.SeatOptions{Queue: "orders", Owner: "w-9", TTL: time.Second})
@@ -236,34 +252,61 @@ var nights = map[string]func(n *night){
 	"F. A queue that is too hot": func(n *night) {
 		n.work("w-1", nil, nil)
 		n.send(keys("F-", 1, 5)...)
+		n.idle()
+	},
+	"G. Jobs that should have run": func(n *night) {
+		n.send("G-1", "G-2") // the producer's others were rolled back
+		n.due(keys("G-", 1, 4)...)
+		n.work("w-1", nil, nil)
 		n.quiet()
+		n.do["wait until the queue is empty"] = n.quiet
+	},
+	"H. The store was restored": func(n *night) {
+		n.due(keys("H-", 1, 5)...)
+		b := copied(n.T, n.db)
+		s := n.work("w-1", nil, nil)
+		n.send("H-1", "H-2")
+		n.idle()
+		s.stop()
+		b.dump()
+		s = n.work("w-2", nil, nil)
+		n.send("H-3", "H-4")
+		n.quiet()
+		b.restore()
+		n.until(func() bool { return s.w.Health().State == onceq.StatePaused })
+		n.do["wait until the queue is empty"] = n.quiet
 	},
 	"J. The retention is too short": func(n *night) {
 		// The workers may not ask for the queue's settings, so none of them refuses to start.
 		s := n.work("w-1", nil, func(pc *onceq.ProcessorConfig, wc *onceq.WorkerConfig) { pc.Retention = time.Hour; n.blind() })
+		n.server.SetFaults()
 		n.file("orders.json", `{"scope": "orders", "retention": 3600, "max_attempts": 10, "drain_timeout": 20}`)
 		n.do["set Retention to 31 days in orders.json and in the program, and deploy"] = func() {
 			n.file("orders.json", `{"scope": "orders", "retention": 2678400, "max_attempts": 10, "drain_timeout": 20}`)
 			s.stop()
-			n.server.SetFaults()
 			n.work("w-2", nil, nil)
 		}
 	},
 	"K. A queue was purged": func(n *night) {
-		all := keys("K-", 1, 5)
-		n.due(all...)
-		n.send(all...)
+		n.send(keys("K-", 1, 5)...)
+		n.due(keys("K-", 1, 7)...) // two were purged by the console
 		n.do["start the workers"] = func() { n.work("w-1", nil, nil) }
 		n.do["wait until the queue is empty"] = n.quiet
 	},
 	"L. The queue takes messages away too soon": func(n *night) {
 		n.setReceives(2)
 		n.send(keys("L-", 1, 4)...)
+		n.due(keys("L-", 1, 4)...)
+		n.do["write redrive.json"] = func() {
+			n.file("redrive.json", `{"RedrivePolicy":"{\"deadLetterTargetArn\":\"arn:aws:sqs:us-east-1:000000000000:orders-dead\",\"maxReceiveCount\":40}"}`)
+		}
 		n.work("w-1", n.failsFirst(3), nil)
 		n.until(func() bool { return n.depth(n.dead) == 4 })
 		n.do["wait until the queue is empty"] = n.quiet
 	},
-	"M. One order, two amounts": func(n *night) {
+	"M. One order, several amounts": func(n *night) {
+		n.due(keys("M-", 1, 3)...)
+		n.do["stop the producer, and ask which amount is right"] = n.ledger
 		n.send(keys("M-", 1, 3)...)
 		n.work("w-1", nil, func(pc *onceq.ProcessorConfig, _ *onceq.WorkerConfig) {
 			pc.Fingerprint = func(m *broker.Message) []byte { return m.Body }
@@ -283,6 +326,15 @@ var nights = map[string]func(n *night){
 	"I. Two scopes": func(n *night) {
 		n.work("w-1", nil, nil)
 		wrong := n.work("w-8", nil, func(pc *onceq.ProcessorConfig, _ *onceq.WorkerConfig) { pc.Scope = "order" })
+		// Each of two messages of one order finds a worker of its own, whoever is asked first.
+		n.send("I-1")
+		n.due("I-1")
+		n.until(func() bool {
+			n.send("I-1")
+			n.idle()
+			return n.charges()["I-1"] == 2
+		})
+		n.ledger()
 		n.do["take the wrong version away"] = wrong.stop
 	},
 }
@@ -345,10 +397,11 @@ func TestNights(t *testing.T) {
 					t.Fatal("the page has a night without a scene")
 				}
 				n := &night{rig: newRig(t), do: map[string]func(){}}
+				n.worksOn = func() broker.Broker { return n.openWith("orders", nil, &awssqs.Options{LongPoll: time.Second}) }
 				n.set("orders-dead", "MessageRetentionPeriod", "1209600")
 				scene(n)
 				n.T = t
-				p := runbook.Player{Dir: n.dir, Do: n.do, Run: n.typed1, Said: func(s *runbook.Step, output string) {
+				p := runbook.Player{Dir: n.dir, Do: n.do, Run: n.types, Vars: map[string]string{"QUEUE_URL": n.server.URL + "/000000000000/orders"}, Said: func(s *runbook.Step, output string) {
 					t.Logf("$ %s\n%s", s.Line, output)
 				}}
 				parts := map[string]bool{}
@@ -373,13 +426,36 @@ func TestNights(t *testing.T) {
 	}
 }
 
-// typed1 runs a command of the page. Its files are in the night's folder.
-func (n *night) typed1(words []string) (code int, out, errs string) {
+// types runs a command of the page. Its files are in the night's folder.
+func (n *night) types(words []string) (code int, out, errs string) {
 	for i, w := range words {
-		if slices.Contains([]string{".csv", ".json", ".ndjson", ".md"}, filepath.Ext(w)) {
+		if slices.Contains([]string{".csv", ".json", ".ndjson", ".md"}, filepath.Ext(w)) && words[0] == "onceq" {
 			words[i] = filepath.Join(n.dir, w)
 		}
 	}
+	if words[0] == "aws" {
+		if err := n.aws(words[1:]); err != nil {
+			return 254, "", err.Error()
+		}
+		return 0, "", ""
+	}
 	a := n.run(words[1:]...)
 	return a.code, a.out, a.err
+}
+
+// aws is what the page needs of Amazon's own command.
+func (n *night) aws(words []string) error {
+	if len(words) != 6 || strings.Join(words[:3], " ") != "sqs set-queue-attributes --queue-url" || words[4] != "--attributes" {
+		return fmt.Errorf("aws: %q is not known here", words)
+	}
+	text, err := os.ReadFile(filepath.Join(n.dir, strings.TrimPrefix(words[5], "file://")))
+	if err != nil {
+		return err
+	}
+	var attributes map[string]string
+	if err := json.Unmarshal(text, &attributes); err != nil {
+		return err
+	}
+	_, err = n.client().SetQueueAttributes(n.Context(), &sqs.SetQueueAttributesInput{QueueUrl: &words[3], Attributes: attributes})
+	return err
 }

@@ -35,6 +35,7 @@ type rig struct {
 	queue    broker.Broker
 	dead     broker.Broker
 	store    dedupe.Store
+	db       *sql.DB // of a store in SQLite
 	storeURL string
 	dir      string
 	file     string // the configuration
@@ -69,7 +70,9 @@ func newRig(t *testing.T) *rig {
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return rigOn(t, store, "sqlite://"+filepath.ToSlash(path))
+	r := rigOn(t, store, "sqlite://"+filepath.ToSlash(path))
+	r.db = db
+	return r
 }
 
 func rigOn(t *testing.T, store dedupe.Store, storeURL string) *rig {
