@@ -15,7 +15,8 @@ import (
 )
 
 // This file owns a worker's seat: how it gets a number, keeps it, moves down and leaves. One
-// goroutine of the worker calls Beat, Fence and Leave; Name may be called by any. Nothing is locked.
+// goroutine of the worker calls Beat, Fence and Leave; Name may be called by any. Nothing is
+// locked.
 //
 // Numbers take the place of a list, so that nobody needs to scan a table. A reader goes up from 0
 // and stops after two batches in which nobody sits (Seats). So takers prefer low numbers, leave no

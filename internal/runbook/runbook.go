@@ -125,7 +125,7 @@ func (p *Player) Play(s *Step) error {
 		p.set(m[1], m[2])
 		return nil
 	}
-	words, err := p.words(line)
+	words, err := p.divide(line)
 	if err != nil {
 		return err
 	}
@@ -170,8 +170,8 @@ var (
 	named      = regexp.MustCompile(`\$[A-Z_]+`)
 )
 
-// words divides a line as a shell does.
-func (p *Player) words(line string) (words []string, err error) {
+// divide divides a line as a shell does.
+func (p *Player) divide(line string) (words []string, err error) {
 	for _, w := range word.FindAllString(line, -1) {
 		if w[0] == '\'' {
 			words = append(words, strings.Trim(w, "'"))

@@ -23,9 +23,9 @@ import (
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
-// This file plays docs/restore.md: a database that holds the keys, and mostly the queue, is restored
-// from a backup while workers run. What the worker, the doctor and reconcile say of it is compared
-// with what happened, and the charges are counted, which no restore takes back.
+// This file plays docs/restore.md: a database that holds the keys, and mostly the queue, is
+// restored from a backup while workers run. What the worker, the doctor and reconcile say of it is
+// compared with what happened, and the charges are counted, which no restore takes back.
 
 // backedUp is a database with a backup.
 type backedUp struct{ dump, restore func() }
