@@ -12,6 +12,7 @@ import (
 	"google.golang.org/api/option"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/firestorestore/firestorefake"
 	"github.com/onceq/onceq/internal/storetest"
 )
 
@@ -44,6 +45,13 @@ func emulator(tb testing.TB, opts ...option.ClientOption) *world {
 	return dial(tb, opts...)
 }
 
+// fake is the server of tests, in memory.
+func fake(tb testing.TB, fs ...firestorefake.Fault) (*firestorefake.Server, *world) {
+	tb.Helper()
+	srv, conn := firestorefake.Conn(tb, firestorefake.Options{Faults: fs})
+	return srv, dial(tb, option.WithGRPCConn(conn))
+}
+
 func dial(tb testing.TB, opts ...option.ClientOption) *world {
 	tb.Helper()
 	c, err := firestore.NewClient(tb.Context(), "onceq-tests", opts...)
@@ -55,12 +63,8 @@ func dial(tb testing.TB, opts ...option.ClientOption) *world {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			tb.Error(err)
-		}
-		if err := a.Close(); err != nil {
-			tb.Error(err)
-		}
+		_ = c.Close() // both may have one connection
+		_ = a.Close()
 	})
 	return &world{c, a}
 }
@@ -124,7 +128,7 @@ func age(tb testing.TB, s *Store, k dedupe.Key, d time.Duration) {
 	f := fields{}
 	for name, v := range doc.Fields {
 		f[name] = fromValue(v)
-		if t, ok := f[name].(time.Time); ok && name != fieldSent {
+		if t, ok := f[name].(time.Time); ok && name != "sent" {
 			f[name] = t.Add(-d)
 		}
 	}
