@@ -61,8 +61,8 @@ func (s *Store) probe(ctx context.Context) error {
 	case err != nil:
 		err = s.explain(ctx, "Check", err)
 	}
-	_, gone := s.api.BatchWrite(ctx, s.deletion(&firestorepb.Document{Name: s.name(k), UpdateTime: c.next.at}), once)
-	return errors.Join(err, s.explain(ctx, "Check", gone))
+	_, undeleted := s.delete(ctx, "Check", &firestorepb.Document{Name: s.name(k), UpdateTime: c.next.at})
+	return errors.Join(err, undeleted)
 }
 
 func (s *Store) checkDatabase(ctx context.Context, admin Admin) error {

@@ -2,7 +2,6 @@ package firestorestore
 
 import (
 	"crypto/rand"
-	"os"
 	"testing"
 	"time"
 
@@ -10,10 +9,13 @@ import (
 	apiv1 "cloud.google.com/go/firestore/apiv1"
 	"cloud.google.com/go/firestore/apiv1/firestorepb"
 	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/firestorestore/firestorefake"
 	"github.com/onceq/onceq/internal/storetest"
+	"github.com/onceq/onceq/internal/testserver/testgcp"
 )
 
 // What the tests of all stores say.
@@ -36,25 +38,28 @@ type world struct {
 	api    *apiv1.Client
 }
 
-// emulator is the emulator that FIRESTORE_EMULATOR_HOST names; none skips the test.
-func emulator(tb testing.TB, opts ...option.ClientOption) *world {
+// emulator is the official emulator, with a project of the test's own.
+func emulator(tb testing.TB) *world {
 	tb.Helper()
-	if os.Getenv("FIRESTORE_EMULATOR_HOST") == "" {
-		tb.Skip("FIRESTORE_EMULATOR_HOST names no Firestore emulator")
+	f := testgcp.NewFirestore(tb)
+	conn, err := grpc.NewClient("passthrough:///"+f.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		tb.Fatal(err)
 	}
-	return dial(tb, opts...)
+	tb.Cleanup(func() { _ = conn.Close() })
+	return dial(tb, f.Project(tb), option.WithGRPCConn(conn))
 }
 
 // fake is the server of tests, in memory.
 func fake(tb testing.TB, fs ...firestorefake.Fault) (*firestorefake.Server, *world) {
 	tb.Helper()
 	srv, conn := firestorefake.Conn(tb, firestorefake.Options{Faults: fs})
-	return srv, dial(tb, option.WithGRPCConn(conn))
+	return srv, dial(tb, "p", option.WithGRPCConn(conn))
 }
 
-func dial(tb testing.TB, opts ...option.ClientOption) *world {
+func dial(tb testing.TB, project string, opts ...option.ClientOption) *world {
 	tb.Helper()
-	c, err := firestore.NewClient(tb.Context(), "onceq-tests", opts...)
+	c, err := firestore.NewClient(tb.Context(), project, opts...)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -309,7 +309,7 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 		if err != nil || len(docs) == 0 {
 			return gone, err
 		}
-		deleted, err := s.delete(ctx, docs)
+		deleted, err := s.delete(ctx, "Sweep", docs...)
 		if gone += deleted; err != nil || deleted == 0 { // who holds the rest sees to it, or a later sweep
 			return gone, err
 		}
@@ -319,22 +319,7 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 
 // delete tells how many of the documents are gone. What has changed since it was read, or is held,
 // stays.
-func (s *Store) delete(ctx context.Context, docs []*firestorepb.Document) (gone int, err error) {
-	in := s.deletion(docs...)
-	err = s.repeat(ctx, "Sweep", func(ctx context.Context) error {
-		out, err := s.api.BatchWrite(ctx, in, once)
-		for _, st := range out.GetStatus() {
-			if codes.Code(st.GetCode()) == codes.OK {
-				gone++
-			}
-		}
-		return err
-	})
-	return gone, err
-}
-
-// deletion deletes documents that are still as they were read.
-func (s *Store) deletion(docs ...*firestorepb.Document) *firestorepb.BatchWriteRequest {
+func (s *Store) delete(ctx context.Context, call string, docs ...*firestorepb.Document) (gone int, err error) {
 	in := &firestorepb.BatchWriteRequest{Database: s.database}
 	for _, d := range docs {
 		in.Writes = append(in.Writes, &firestorepb.Write{
@@ -342,5 +327,18 @@ func (s *Store) deletion(docs ...*firestorepb.Document) *firestorepb.BatchWriteR
 			CurrentDocument: &firestorepb.Precondition{ConditionType: &firestorepb.Precondition_UpdateTime{UpdateTime: d.GetUpdateTime()}},
 		})
 	}
-	return in
+	err = s.repeat(ctx, call, func(ctx context.Context) error {
+		out, err := s.api.BatchWrite(ctx, in, once)
+		for _, st := range out.GetStatus() {
+			switch codes.Code(st.GetCode()) {
+			case codes.OK:
+				gone++
+			case codes.NotFound, codes.FailedPrecondition, codes.Aborted:
+			default:
+				err = cmp.Or(err, status.ErrorProto(st))
+			}
+		}
+		return err
+	})
+	return gone, err
 }
