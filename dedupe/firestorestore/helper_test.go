@@ -42,7 +42,8 @@ type world struct {
 func emulator(tb testing.TB) *world {
 	tb.Helper()
 	f := testgcp.NewFirestore(tb)
-	conn, err := grpc.NewClient("passthrough:///"+f.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("passthrough:///"+f.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithPerRPCCredentials(emulatorOwner{})) // the emulator lets nobody else call BatchWrite
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -102,7 +102,7 @@ func NewAPI(ctx context.Context, opts ...option.ClientOption) (*apiv1.Client, er
 	return c, nil
 }
 
-// emulatorOwner is who may do all in an emulator, whatever its rules say.
+// emulatorOwner is who may do all in an emulator, which lets nobody else call BatchWrite.
 type emulatorOwner struct{}
 
 func (emulatorOwner) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
