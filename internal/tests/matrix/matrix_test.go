@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // lives are the worlds whose time is real.
-var lives = []string{"postgres", "postgres-queue", "dynamodb"}
+var lives = []string{"postgres", "postgres-queue", "dynamodb", "firestore-emulator"}
 
 // raced asks for one call in racedOf, drawn by the run's seed, of each scenario in virtual time.
 var raced bool
@@ -92,9 +92,11 @@ func TestMatrix(t *testing.T) {
 	live("postgres", postgres)
 	live("postgres-queue", postgresQueue)
 	live("dynamodb", dynamoDB)
+	live("firestore-emulator", firestoreEmulator)
 	inBubbles(t, "memory", memory)
 	inBubbles(t, "sqlite", sqlite)
 	inBubbles(t, "sqlite-queue", sqliteQueue)
+	inBubbles(t, "firestore", firestoreFake)
 	// SQS, too, in bubbles. What the memory store lacks there is SQLite's to show.
 	t.Run("sqs", func(t *testing.T) {
 		t.Parallel()
