@@ -62,10 +62,18 @@ func (b *firestoreBooks) migrate(context.Context) error { return nil }
 func (b *firestoreBooks) pay(ctx context.Context, j *onceq.Job) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 20*time.Second, errors.New("the transaction takes too long"))
 	defer cancel()
-	payment := map[string]any{"order": j.Key().Key, "fence": int64(j.Fence())}
 	return b.s.Commit(ctx, j, nil, func(_ context.Context, tx *firestore.Transaction) error {
-		return tx.Create(b.client.Collection("payments").Doc(rand.Text()), payment)
+		return tx.Create(b.payment(), map[string]any{"order": j.Key().Key, "fence": int64(j.Fence())})
 	})
+}
+
+func (b *firestoreBooks) payment() *firestore.DocumentRef {
+	return b.client.Collection("payments").Doc(rand.Text())
+}
+
+func (b *firestoreBooks) note(ctx context.Context, order string, fence uint64) error {
+	_, err := b.payment().Create(ctx, map[string]any{"order": order, "fence": int64(fence)})
+	return err
 }
 
 func (b *firestoreBooks) paid(ctx context.Context) (map[string][]uint64, error) {
