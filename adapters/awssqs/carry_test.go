@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/proof"
 )
 
 // A job that waits for longer than SQS keeps a message runs once, in its time: its message is sent
@@ -165,7 +166,10 @@ func TestPostponedOnSQS(t *testing.T) {
 	t.Run("sqsfake", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) { play(t, fakeClient(fake(t, nil))) })
 	})
-	t.Run("LocalStack", func(t *testing.T) { play(t, server(t).Client(t)) })
+	t.Run("LocalStack", func(t *testing.T) {
+		proof.Only(t, "awssqs on LocalStack: a job that is postponed and sent anew")
+		play(t, server(t).Client(t))
+	})
 }
 
 type counting struct {

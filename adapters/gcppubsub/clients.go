@@ -141,6 +141,14 @@ func (c *Clients) GetIamPolicy(ctx context.Context, in *iampb.GetIamPolicyReques
 	return c.Topics.GetIamPolicy(ctx, in, once)
 }
 
+// TestIamPermissions tells which of the permissions the program has. It asks the topics' client.
+func (c *Clients) TestIamPermissions(ctx context.Context, in *iampb.TestIamPermissionsRequest) (*iampb.TestIamPermissionsResponse, error) {
+	if c.Topics == nil {
+		return nil, errNoClient
+	}
+	return c.Topics.TestIamPermissions(ctx, in, once)
+}
+
 // or is s, or the client of pulls where there is none.
 func (c *Clients) or(s *pubsub.SubscriptionAdminClient) *pubsub.SubscriptionAdminClient {
 	if s == nil {
