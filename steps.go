@@ -143,7 +143,9 @@ func (j *Job) Last() (class string, at time.Time) {
 }
 
 // LastAttempt reports whether an error now is the job's end, because MaxAttempts is reached: the
-// time to undo what its steps have done.
+// time to undo what its steps have done. A [Postpone] is not the end: return it, and undo nothing.
+// A crash of the last attempt is the end, too, and nobody undoes anything: the dead letter's class
+// is [ClassAttempts], and a replay of it goes on after the saved steps.
 func (j *Job) LastAttempt() bool { return j.r != nil && j.r.IsLastTry() }
 
 // step looks a name up, for the function fn.
