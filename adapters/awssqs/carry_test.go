@@ -108,9 +108,9 @@ func TestLongWaitsAreCarried(t *testing.T) {
 }
 
 // TestPostponedOnSQS: with three attempts, an error and seven postponements are nine runs with the
-// one that ends well, and two attempts. Each part of the job is done once. The queue moves a message
-// away after five receives, so copies follow each other within SQS's five minutes of deduplication:
-// none is left out.
+// one that ends well, and two attempts. Each part of the job is done once. The queue moves a
+// message away after five receives, so copies follow each other within SQS's five minutes of
+// deduplication: none is left out.
 func TestPostponedOnSQS(t *testing.T) {
 	play := func(t *testing.T, client *sqs.Client) {
 		letters := makeQueue(t, client, false, nil)
@@ -182,7 +182,8 @@ func (c *counting) Send(ctx context.Context, ms []broker.Outgoing) ([]string, er
 	return c.Sender.Send(ctx, ms)
 }
 
-// A FIFO queue orders all that it has, so nothing is sent anew there, and the configuration says so.
+// A FIFO queue orders all that it has, so nothing is sent anew there, and the configuration says
+// so.
 func TestCarryToAFIFOQueue(t *testing.T) {
 	client := fakeClient(fake(t, nil))
 	fifo := makeBroker(t, client, makeQueue(t, client, true, nil), nil)

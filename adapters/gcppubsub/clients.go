@@ -16,6 +16,9 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
+// This file owns Clients: Google's generated clients as the Broker's API. Many goroutines call its
+// methods; nothing is locked, because it never changes after it was made.
+
 // Clients calls Pub/Sub through Google's own clients, and never repeats a call: it turns their
 // retries off. Pulls, acks, leases (nacks and extensions) and all else each go out on connections
 // of their own where they have clients of their own, as [Dial] makes them. A call that is stalled
