@@ -27,6 +27,14 @@ type reconciling struct {
 	expected, ledger *table // ledger is nil where there is none
 }
 
+func (o *reconciling) close() {
+	for _, t := range [...]*table{o.expected, o.ledger} {
+		if t != nil {
+			_ = t.in.Close()
+		}
+	}
+}
+
 func (a *app) reconcileCommand() *cobra.Command {
 	var o reconciling
 	c := &cobra.Command{
@@ -66,6 +74,7 @@ func (a *app) reconcile(ctx context.Context, queue string, o *reconciling) error
 	if err != nil {
 		return err
 	}
+	defer o.close()
 	needs := needStore
 	if o.letters {
 		needs |= needDead

@@ -78,6 +78,10 @@ func TestReconcile(t *testing.T) {
 			t.Errorf("%s: %d, want %d", kind, v.Counts[kind], n)
 		}
 	}
+	if n := strings.Count(r.run(append(args, "-o", "ndjson")...).want(1, `"finding":"lost failure","scope":"orders:charge","key":"L-1","ref":"order L-1"`).out, "\n"); n != 9 {
+		t.Errorf("%d lines", n)
+	}
+	r.run(append(args, "-q")...).want(1, "D-1\nF-1\nL-1\nL-2\nLATE-1\nM-1\n")
 	before := r.input("before.json", a.out)
 	r.run(args...).want(1, "10 expected, 1 done once and in time, 1 duplicate, 4 missing, 2 lost failure", "order M-1", "the queue holds no message",
 		"one claim did it twice: attempt 1 of w-3/1, fence ", "--resend --max 6 --reason TEXT")
