@@ -270,4 +270,34 @@ var operators = []mutant{
 		Package: "cmd/onceq/internal/cli", Test: "TestRuleWords",
 		Why: "the lowest limit holds, so a higher one changes nothing",
 	},
+	{
+		File: "ops/doctorchecks.go",
+		Text: "case n < 2*most:", With: "case n < most:",
+		Package: "ops", Test: "TestDoctorChecks",
+		Why: "a receive that never starts a handler counts, so as many receives as attempts are too few",
+	},
+	{
+		File: "ops/doctorchecks.go",
+		Text: "!ok || fence < f.Fence", With: "!ok",
+		Package: "ops", Test: "TestDoctorChecks",
+		Why: "the letter of an earlier failure does not bring the job back",
+	},
+	{
+		File: "ops/doctor.go",
+		Text: "	go func() {\n		defer cancel()\n		defer close(a.done)", With: "	func() {\n		defer cancel()\n		defer close(a.done)",
+		Package: "ops", Test: "TestDoctorHangs",
+		Why: "one call that hangs must not end the other checks",
+	},
+	{
+		File: "ops/doctorchecks.go",
+		Text: "	if p.do.Card != nil {\n		return []*control.WorkerStatus{p.do.Card}, nil\n	}", With: "",
+		Package: "ops", Test: "TestDoctorCard",
+		Why: "a deployment is checked by its own settings",
+	},
+	{
+		File: "internal/steering/sketch.go",
+		Text: "class == \"\" || len(s.classes) >= mostClasses", With: "class == \"\"",
+		Package: "internal/coretest/operating", Test: "TestCardErrorClasses",
+		Why: "a program that makes a class of each error must not fill the memory",
+	},
 }
