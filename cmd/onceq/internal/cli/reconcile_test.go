@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/ops"
 )
 
 // file writes an input of reconcile.
@@ -116,6 +117,15 @@ func TestReconcile(t *testing.T) {
 	r.run(append(args[:4:4], "--letters", "--grace", "2h", "--baseline", before, "-o", "md")...).want(1, "**Signature**\n\n| WHAT", "| effects | – |\n\n**Baseline", "| store | sqlite://", "**Baseline: ", "| missing | 4 | 0 |",
 		"**Change applied**", "| ana | resend | – | failed 0, left 0, sent 6 | INC-311 |", "**Validation: orders: 10 expected, 9 done once and in time, 1 failed**")
 	r.run("audit").want(0, "resend", "sent 6")
+}
+
+// TestReconcileCost: the price is in read units and dollars, with what a missing key adds.
+func TestReconcileCost(t *testing.T) {
+	t.Parallel()
+	c := ops.ReconcileCost{Keys: 100_000, Scopes: 2, Units: 200_000, Dollars: 0.025}
+	if got, want := costLine(c), "reads 100,000 keys: 200,000 read units, 0.0250 $; a key without a record costs 2 units more"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
 }
 
 // TestReconcileInput: a bad line is answered with its number and the column's name, and nothing is
