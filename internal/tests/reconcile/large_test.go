@@ -58,7 +58,7 @@ func paid(n int) iter.Seq2[ops.Effect, error] {
 
 // peakMemory is the most that the process has of the system while f runs.
 func peakMemory(f func()) uint64 {
-	var most atomic.Uint64
+	most := uint64(0)
 	stop := make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -67,7 +67,7 @@ func peakMemory(f func()) uint64 {
 		defer tick.Stop()
 		for {
 			metrics.Read(s)
-			most.Store(max(most.Load(), s[0].Value.Uint64()-s[1].Value.Uint64()))
+			most = max(most, s[0].Value.Uint64()-s[1].Value.Uint64())
 			select {
 			case <-stop:
 				return
@@ -78,7 +78,7 @@ func peakMemory(f func()) uint64 {
 	f()
 	close(stop)
 	all.Wait()
-	return most.Load()
+	return most
 }
 
 func reconciled(t *testing.T, s dedupe.Store, ro ops.ReconcileOptions) *ops.Evidence {
@@ -109,7 +109,8 @@ func TestMillion(t *testing.T) {
 		for x := range many(n) {
 			ks = append(ks, x.Key)
 		}
-		slices.SortFunc(ks, func(a, b dedupe.Key) int { return strings.Compare(a.Key, b.Key) }) // what is beside each other is read faster
+		// What is beside each other is read faster.
+		slices.SortFunc(ks, func(a, b dedupe.Key) int { return strings.Compare(a.Key, b.Key) })
 		began := time.Now()
 		for part := range slices.Chunk(ks, s.Limits().MaxBatch) {
 			_, err := s.Get(t.Context(), part)
