@@ -64,8 +64,8 @@ func (c *Context) Err() error {
 // OfJob is the key under which a handler's context has the message of its job.
 type OfJob struct{}
 
-// Value must reach the real context: that is how context.Cause and derived contexts find it. A batch
-// is of no single job.
+// Value must reach the real context: that is how context.Cause and derived contexts find it. A
+// batch is of no single job.
 func (c *Context) Value(key any) any {
 	if key == (OfJob{}) {
 		return nil
