@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/ops"
 )
 
 // file writes an input of reconcile.
@@ -78,6 +79,10 @@ func TestReconcile(t *testing.T) {
 			t.Errorf("%s: %d, want %d", kind, v.Counts[kind], n)
 		}
 	}
+	if n := strings.Count(r.run(append(args, "-o", "ndjson")...).want(1, `"finding":"lost failure","scope":"orders:charge","key":"L-1","ref":"order L-1"`).out, "\n"); n != 9 {
+		t.Errorf("%d lines", n)
+	}
+	r.run(append(args, "-q")...).want(1, "D-1\nF-1\nL-1\nL-2\nLATE-1\nM-1\n")
 	before := r.input("before.json", a.out)
 	r.run(args...).want(1, "10 expected, 1 done once and in time, 1 duplicate, 4 missing, 2 lost failure", "order M-1", "the queue holds no message",
 		"one claim did it twice: attempt 1 of w-3/1, fence ", "--resend --max 6 --reason TEXT")
@@ -112,6 +117,15 @@ func TestReconcile(t *testing.T) {
 	r.run(append(args[:4:4], "--letters", "--grace", "2h", "--baseline", before, "-o", "md")...).want(1, "**Signature**\n\n| WHAT", "| effects | – |\n\n**Baseline", "| store | sqlite://", "**Baseline: ", "| missing | 4 | 0 |",
 		"**Change applied**", "| ana | resend | – | failed 0, left 0, sent 6 | INC-311 |", "**Validation: orders: 10 expected, 9 done once and in time, 1 failed**")
 	r.run("audit").want(0, "resend", "sent 6")
+}
+
+// TestReconcileCost: the price is in read units and dollars, with what a missing key adds.
+func TestReconcileCost(t *testing.T) {
+	t.Parallel()
+	c := ops.ReconcileCost{Keys: 100_000, Scopes: 2, Units: 200_000, Dollars: 0.025}
+	if got, want := costLine(c), "reads 100,000 keys: 200,000 read units, 0.0250 $; a key without a record costs 2 units more"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
 }
 
 // TestReconcileInput: a bad line is answered with its number and the column's name, and nothing is
