@@ -97,7 +97,7 @@ var stepped = []mutant{
 		Why: "the letter of a job that has charged says that nothing was saved",
 	},
 	{
-		File: "internal/engine/save.go", Text: "if have.unsure = \"\"; err == nil {", With: "if have.unsure = \"\"; true {",
+		File: "internal/engine/save.go", Text: "	have.unsure = name\n", With: "	have.unsure, have.last = name, name\n",
 		Package: "internal/tests/matrix", Test: "TestMatrix/^memory$/^park$/^steps$",
 		Why: "the letter names a step that is not stored",
 	},
