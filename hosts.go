@@ -75,7 +75,7 @@ func (h deliveryHost) StoreErred(*run, error, bool)      {}
 func (h deliveryHost) Broke(*run, any)                   {}
 func (h deliveryHost) Observe(r *run) {
 	if d, ran := r.Took(); ran {
-		h.took.Count(r.Type(), d, r.Outcome)
+		h.took.Count(r.Type(), d, r.Outcome, r.Verdict.Class)
 	}
 	h.observeEnd(r)
 }

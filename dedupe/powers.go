@@ -58,3 +58,20 @@ type Sized interface {
 	// Size may be hours old.
 	Size(ctx context.Context) (records, bytes int64, err error)
 }
+
+// Checker is an optional interface of stores, and of what wraps one: it tells what is wrong with
+// the table that the store uses.
+type Checker interface {
+	// Check reads settings and catalogues, and changes nothing. No fault means that the table has
+	// what the store needs, and the caller the rights that can be asked for. An error says that it
+	// could not be asked.
+	Check(ctx context.Context) ([]Fault, error)
+}
+
+// Fault is what is wrong with a table, or a queue.
+type Fault struct {
+	// Text says what is wrong, and what follows from it.
+	Text string
+	// Mend is the command or the setting that mends it.
+	Mend string
+}

@@ -197,6 +197,15 @@ func (o *Ops) Scopes(ctx context.Context, queue string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	seats, err := t.seats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return t.scopesOf(seats), nil
+}
+
+// scopesOf is Scopes of workers that are known.
+func (t *target) scopesOf(seats []WorkerState) []string {
 	var all []string
 	add := func(scope string, types []string) {
 		if scope == "" {
@@ -208,10 +217,6 @@ func (o *Ops) Scopes(ctx context.Context, queue string) ([]string, error) {
 				all = append(all, scope+":"+typ)
 			}
 		}
-	}
-	seats, err := t.seats(ctx)
-	if err != nil {
-		return nil, err
 	}
 	types := map[string]bool{}
 	for _, s := range seats {
@@ -234,7 +239,7 @@ func (o *Ops) Scopes(ctx context.Context, queue string) ([]string, error) {
 		}
 	}
 	slices.Sort(all)
-	return slices.Compact(all), nil
+	return slices.Compact(all)
 }
 
 func (o *Ops) links(k dedupe.Key, r *dedupe.Record) map[string]string {

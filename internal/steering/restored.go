@@ -33,9 +33,6 @@ const (
 	backWait = time.Minute
 )
 
-// wentBackReason begins the reason of the pause that a worker makes.
-const wentBackReason = "the store went back in time"
-
 // Event is what steering tells of beside the log.
 type Event int
 
@@ -141,12 +138,12 @@ func (w *Watchman) stopQueue(ctx context.Context, why error) error {
 	defer cancel()
 	rule := control.Rule{
 		Do: control.Pause, Queue: w.Queue, By: "onceq",
-		Reason: wentBackReason + " (" + strings.TrimPrefix(why.Error(), "onceq: ") + "): reconcile, see docs/restore.md, then resume",
+		Reason: controlstore.WentBack + " (" + strings.TrimPrefix(why.Error(), "onceq: ") + "): reconcile, see docs/restore.md, then resume",
 	}
 	_, err := controlstore.Change(ctx, w.Rules, func(rs *controlstore.Rules) error {
 		now := time.Now()
 		if slices.ContainsFunc(rs.Rules, func(r control.Rule) bool {
-			return r.Do == control.Pause && r.Queue == rule.Queue && r.OfQueue() && now.Before(r.Until) && strings.HasPrefix(r.Reason, wentBackReason)
+			return r.Do == control.Pause && r.Queue == rule.Queue && r.OfQueue() && now.Before(r.Until) && strings.HasPrefix(r.Reason, controlstore.WentBack)
 		}) {
 			return errStopped
 		}

@@ -419,14 +419,15 @@ func (s *Steward) describe(g Glance) *control.WorkerStatus {
 	}
 	c.FullSince = fullSince(&g, js)
 	c.Retention, c.Interrupted = s.c.Retention, s.c.Interrupted
+	c.MaxAttempts, c.Timeout, c.Timeouts, c.DrainTimeout = s.c.MaxAttempts, s.c.Timeout, s.c.Timeouts, s.c.DrainTimeout
 	total := uint64(0)
 	for _, n := range g.Outcomes {
 		total += n
 	}
 	c.Rate = s.card.rate(now, total)
 	c.Durations = s.card.durations(s.c.Took, now)
-	ran, byType := s.card.minute(s.c.Took, now)
-	c.Minute, c.MinuteTypes = &ran, byType
+	ran, byType, byClass := s.card.minute(s.c.Took, now)
+	c.Minute, c.MinuteTypes, c.MinuteErrors = &ran, byType, byClass
 	s.mu.Lock()
 	c.NoRules = cmp.Or(s.refused, s.book.failing())
 	if s.holds.Do == control.Pause {
