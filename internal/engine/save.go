@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -153,6 +154,9 @@ func (r *Run[J]) keepForm(ctx context.Context, have *saved, form *steps.Form) er
 		err = context.Cause(ctx)
 	}
 	have.unsure = true
+	if why := ask.why.Load(); why != nil {
+		err = fmt.Errorf("%w; the store said last: %s", err, *why)
+	}
 	return err
 }
 
@@ -218,6 +222,7 @@ func (en *Engine[J]) saveAnswered(r *Run[J], ask *asked, err error) {
 	case errors.Is(err, dedupe.ErrResultSize), errors.Is(err, dedupe.ErrBadRequest):
 	default:
 		ask.tries++
+		ask.why.Store(new(verdict.Text(err)))
 		time.AfterFunc(retry.Pause(ask.tries), func() {
 			if r.saved().asks.Load() == ask {
 				en.saves.Add(r)

@@ -28,4 +28,6 @@ type asked struct {
 	no    int
 	tries int        // the carrier's
 	done  chan error // takes one answer
+	// why is the store's last answer that was none, for people.
+	why atomic.Pointer[string]
 }
