@@ -308,14 +308,34 @@ func loadOf(c *engine.Counts) Load {
 // newSteward is what obeys operators in one Run; nil where nothing does.
 func (w *Worker) newSteward(f *flow) *steering.Steward {
 	p, c := w.p, &w.p.c
+	attempts, timeouts := p.cardBound()
 	return steering.New(steering.Config{
 		Book: p.book, Past: &p.past, Tell: p.tellSteering, Logger: p.log, Base: f.Terms.Base,
 		Queue: p.queueName, Owner: c.Owner, Scope: c.Scope, Types: p.typeNames(), Retention: c.Retention,
 		Interrupted: c.Defaults.Interrupted.String(), ShownJobs: c.Control.Jobs, NoKeys: c.Control.NoKeys,
+		MaxAttempts: attempts, Timeout: c.Defaults.Timeout, Timeouts: timeouts, DrainTimeout: cmp.Or(w.c.DrainTimeout, -1),
 		Strict: c.Control.Strict, Took: p.took,
 		Pause: w.pause, Resume: w.resume, Paused: w.isPaused, Glance: w.glance,
 		Limit: f.Limit, Jobs: func() ([]engine.Job, int) { return f.Jobs(maxConcurrency) },
 	})
+}
+
+// cardBound is what a card says of how jobs are run: the highest MaxAttempts, and the Timeouts of
+// types that have another than the Defaults.
+func (p *Processor) cardBound() (attempts int, timeouts map[string]time.Duration) {
+	attempts = p.c.Defaults.MaxAttempts
+	for _, t := range p.types {
+		if n := t.options.MaxAttempts; n < 0 || attempts > 0 && n > attempts {
+			attempts = n
+		}
+		if d := cmp.Or(t.options.Timeout, p.c.Defaults.Timeout); d != p.c.Defaults.Timeout && t.name != "" {
+			if timeouts == nil {
+				timeouts = make(map[string]time.Duration)
+			}
+			timeouts[t.name] = d
+		}
+	}
+	return attempts, timeouts
 }
 
 // glance is what the Worker's card says of it as a whole.

@@ -132,8 +132,9 @@ func Postpone(d time.Duration, why error) error {
 var errPostponed = errors.New("onceq: postponed")
 
 // Last is the class of the attempt before this one, and when that attempt ended, by the store's
-// clock. The class is "" where no attempt before has failed, and "postponed" after a [Postpone].
-// The time is zero for a first attempt.
+// clock. The class is "" where no attempt before has failed, "postponed" after a [Postpone], and
+// "interrupted" after one whose worker died: nobody knows how far that came. The time is zero for a
+// first attempt.
 func (j *Job) Last() (class string, at time.Time) {
 	if j.r == nil {
 		return "", time.Time{}

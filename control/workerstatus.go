@@ -45,6 +45,9 @@ type WorkerStatus struct {
 	// type of job. Minute is nil in the card of a version that does not count.
 	Minute      *Runs
 	MinuteTypes map[string]Runs
+	// MinuteErrors counts the errors of Minute by their class. Classes beyond the first 16 that the
+	// worker met, and those for which the card has no room, are counted as "other".
+	MinuteErrors map[string]uint64
 	// FullSince is since when each slot is busy and no handler has begun, by the worker's clock;
 	// zero where a slot is free.
 	FullSince time.Time
@@ -52,6 +55,15 @@ type WorkerStatus struct {
 	// "rerun" or "park"; 0 and empty in the card of a version that does not say.
 	Retention   time.Duration
 	Interrupted string
+	// MaxAttempts is Defaults.MaxAttempts, or the highest that a type has; < 0 = unlimited, 0 in
+	// the card of a version that does not say.
+	MaxAttempts int
+	// Timeout is Defaults.Timeout, and Timeouts those of the types that have others; 0 = none.
+	Timeout  time.Duration
+	Timeouts map[string]time.Duration
+	// DrainTimeout is WorkerConfig.DrainTimeout; < 0 = no time at all, 0 in the card of a version
+	// that does not say.
+	DrainTimeout time.Duration
 	// Requests are the requests to the queue, by kind, where the broker counts them.
 	Requests map[string]uint64
 	// Jobs are those that run, the oldest first, and More how many others do.

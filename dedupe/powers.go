@@ -52,9 +52,35 @@ type Indexed interface {
 	Indexed(q Query) bool
 }
 
+// BusyTeller is an optional interface of stores, and of what wraps one: it knows the errors by
+// which its database refuses a transaction, because another one holds a lock. Handlers' own
+// transactions on the store's database get such errors as well.
+type BusyTeller interface {
+	// IsBusy reports whether err says that a transaction was refused, and nothing of it was
+	// written. It does no I/O. Many goroutines call it.
+	IsBusy(err error) bool
+}
+
 // Sized is an optional interface of stores, and of what wraps one: it reads how large the table is.
 // A store that bills reads should have it.
 type Sized interface {
 	// Size may be hours old.
 	Size(ctx context.Context) (records, bytes int64, err error)
+}
+
+// Checker is an optional interface of stores, and of what wraps one: it tells what is wrong with
+// the table that the store uses.
+type Checker interface {
+	// Check reads settings and catalogues, and changes nothing. No fault means that the table has
+	// what the store needs, and the caller the rights that can be asked for. An error says that it
+	// could not be asked.
+	Check(ctx context.Context) ([]Fault, error)
+}
+
+// Fault is what is wrong with a table, or a queue.
+type Fault struct {
+	// Text says what is wrong, and what follows from it.
+	Text string
+	// Mend is the command or the setting that mends it.
+	Mend string
 }

@@ -105,3 +105,7 @@ func millis(t time.Time) int64 {
 	}
 	return t.UnixMilli()
 }
+
+// SignReplay signs what is sent in the place of a letter's replay, with the first of
+// Options.LetterKeys, as [Keys.Sign] does. Without keys it does nothing.
+func (q *Queue) SignReplay(out *broker.Outgoing) { q.o.LetterKeys.Sign(out) }

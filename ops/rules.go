@@ -287,7 +287,11 @@ func (o *Ops) Resume(ctx context.Context, spec ResumeSpec, ro *RuleOptions) (f F
 		for _, r := range gone {
 			ids = append(ids, r.ID)
 		}
-		return map[string]string{"rules": strings.Join(ids, " "), "version": fmt.Sprint(after.Version)}, nil
+		result := map[string]string{"rules": strings.Join(ids, " "), "version": fmt.Sprint(after.Version)}
+		if i := slices.IndexFunc(gone, func(r control.Rule) bool { return strings.HasPrefix(r.Reason, controlstore.WentBack) }); i >= 0 {
+			result[resultWentBack] = gone[i].Reason // Resend asks for it
+		}
+		return result, nil
 	})
 	if err != nil {
 		return f, err

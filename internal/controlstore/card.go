@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,6 +66,9 @@ type wireCard struct {
 	Rate     float64              `json:"rt,omitempty"`
 	Minute   *[2]uint64           `json:"mn,omitempty"` // runs, errors
 	ByType   map[string][2]uint64 `json:"mt,omitempty"`
+	Classes  map[string]uint64    `json:"ec,omitempty"`
+	Bounds   *[3]float64          `json:"cf,omitempty"` // MaxAttempts, Timeout and DrainTimeout in s
+	Timeouts map[string]float64   `json:"tt,omitempty"` // s
 	Full     int64                `json:"fl,omitempty"` // ms before At
 	Retain   int64                `json:"rn,omitempty"` // s
 	Park     bool                 `json:"pk,omitempty"`
@@ -78,7 +82,11 @@ type wireCard struct {
 // of the same.
 var cuts = []func(*wireCard) (more bool){
 	func(w *wireCard) bool { w.Requests = nil; return false },
-	func(w *wireCard) bool { w.ByType = failing(w.ByType, 3); return false },
+	func(w *wireCard) bool {
+		w.ByType = failing(w.ByType, 3)
+		w.Classes = frequent(w.Classes, 3)
+		return false
+	},
 	func(w *wireCard) bool { // a job's key leads to its id
 		for i := range w.Jobs {
 			if w.Jobs[i].Key != "" {
@@ -88,14 +96,25 @@ var cuts = []func(*wireCard) (more bool){
 		return false
 	},
 	func(w *wireCard) bool { w.cutText(40); return false },
-	func(w *wireCard) bool { w.Times, w.Outcomes = mostly(w.Times, 3), mostly(w.Outcomes, 6); return false },
+	func(w *wireCard) bool {
+		w.Times, w.Outcomes, w.Timeouts = mostly(w.Times, 3), mostly(w.Outcomes, 6), mostly(w.Timeouts, 3)
+		return false
+	},
 	func(w *wireCard) bool { w.cutText(24); w.Types = w.Types[:min(len(w.Types), cardJobs)]; return false },
-	func(w *wireCard) bool { w.Times, w.Outcomes = nil, mostly(w.Outcomes, 3); return false },
-	func(w *wireCard) bool { w.ByType = failing(w.ByType, 1); return false },
+	func(w *wireCard) bool {
+		w.Times, w.Outcomes, w.Timeouts = nil, mostly(w.Outcomes, 3), nil
+		return false
+	},
+	func(w *wireCard) bool {
+		w.ByType = failing(w.ByType, 1)
+		w.Classes = frequent(w.Classes, 1)
+		return false
+	},
 	func(w *wireCard) bool { // the last minute tells more at night than all the time before
 		if w.Minute != nil {
 			w.Outcomes = nil
 		}
+		w.Classes = nil
 		return false
 	},
 	func(w *wireCard) bool { // the newest job
@@ -105,7 +124,10 @@ var cuts = []func(*wireCard) (more bool){
 		}
 		return len(w.Jobs) > 0
 	},
-	func(w *wireCard) bool { w.Types, w.PausedBy, w.Outcomes, w.ByType = nil, nil, nil, nil; return false },
+	func(w *wireCard) bool {
+		w.Types, w.PausedBy, w.Outcomes, w.ByType, w.Classes = nil, nil, nil, nil, nil
+		return false
+	},
 }
 
 // encodeCard is the card of the worker with an id and a name, as short as it must be for room.
@@ -161,6 +183,16 @@ func wireOf(c *control.WorkerStatus, id string) *wireCard {
 		}
 	}
 	w.Full, w.Retain, w.Park = ago(c.FullSince), int64(c.Retention/time.Second), c.Interrupted == park
+	w.Classes = maps.Clone(c.MinuteErrors)
+	if c.MaxAttempts != 0 || c.Timeout != 0 || c.DrainTimeout != 0 {
+		w.Bounds = &[3]float64{float64(c.MaxAttempts), c.Timeout.Seconds(), c.DrainTimeout.Seconds()}
+	}
+	for typ, d := range c.Timeouts {
+		if w.Timeouts == nil {
+			w.Timeouts = make(map[string]float64, len(c.Timeouts))
+		}
+		w.Timeouts[typ] = d.Seconds()
+	}
 	if c.Minute != nil {
 		w.Minute = &[2]uint64{c.Minute.Runs, c.Minute.Errors}
 	}
@@ -213,16 +245,17 @@ func (w *wireCard) cutText(most int) {
 		w.Types[i] = storecall.Cut(t, most)
 	}
 	w.Host, w.Version, w.NoRules = storecall.Cut(w.Host, most), storecall.Cut(w.Version, most), storecall.Cut(w.NoRules, 2*most)
-	for _, t := range slices.Collect(maps.Keys(w.Times)) {
+	shorten(w.Times, most)
+	shorten(w.ByType, most)
+	shorten(w.Classes, most)
+	shorten(w.Timeouts, most)
+}
+
+func shorten[V any](m map[string]V, most int) {
+	for _, t := range slices.Collect(maps.Keys(m)) {
 		if short := storecall.Cut(t, most); short != t {
-			w.Times[short] = w.Times[t]
-			delete(w.Times, t)
-		}
-	}
-	for _, t := range slices.Collect(maps.Keys(w.ByType)) {
-		if short := storecall.Cut(t, most); short != t {
-			w.ByType[short] = w.ByType[t]
-			delete(w.ByType, t)
+			m[short] = m[t]
+			delete(m, t)
 		}
 	}
 }
@@ -252,6 +285,33 @@ func failing(m map[string][2]uint64, most int) map[string][2]uint64 {
 		some[typ] = m[typ]
 	}
 	return some
+}
+
+// frequent keeps the classes with the most errors, and counts the rest as "other".
+func frequent(m map[string]uint64, most int) map[string]uint64 {
+	if len(m) <= most+1 {
+		return m
+	}
+	const other = "other"
+	some := map[string]uint64{other: m[other]}
+	delete(m, other)
+	classes := slices.SortedFunc(maps.Keys(m), func(a, b string) int { return cmp.Or(cmp.Compare(m[b], m[a]), cmp.Compare(a, b)) })
+	for i, class := range classes {
+		if i < most {
+			some[class] = m[class]
+		} else {
+			some[other] += m[class]
+		}
+	}
+	return some
+}
+
+// span is a time in seconds; one above all Durations is the longest.
+func span(seconds float64) time.Duration {
+	if seconds >= math.MaxInt64/float64(time.Second) {
+		return math.MaxInt64
+	}
+	return time.Duration(math.Round(max(-1, seconds) * float64(time.Second)))
 }
 
 // decodeCard reads the state of a seat, and the id of its worker. Fields that it does not know are
@@ -287,6 +347,16 @@ func decodeCard(state []byte) (c *control.WorkerStatus, id string, err error) {
 		c.Interrupted = park
 	case w.Retain > 0:
 		c.Interrupted = "rerun"
+	}
+	c.MinuteErrors = w.Classes
+	if b := w.Bounds; b != nil {
+		c.MaxAttempts, c.Timeout, c.DrainTimeout = int(max(-1, min(b[0], math.MaxInt32))), span(b[1]), span(b[2])
+	}
+	for typ, s := range w.Timeouts {
+		if c.Timeouts == nil {
+			c.Timeouts = make(map[string]time.Duration, len(w.Timeouts))
+		}
+		c.Timeouts[typ] = span(s)
 	}
 	if w.Minute != nil {
 		c.Minute = &control.Runs{Runs: w.Minute[0], Errors: w.Minute[1]}

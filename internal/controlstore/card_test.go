@@ -3,6 +3,7 @@ package controlstore
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -24,8 +25,9 @@ func busyCard(jobs int) *control.WorkerStatus {
 			"report": {P50: time.Minute, P95: 2 * time.Minute, Max: 3 * time.Minute}, "mail": {P50: time.Second, P95: time.Second, Max: time.Second},
 		},
 		Minute: &control.Runs{Runs: 601, Errors: 31}, MinuteTypes: map[string]control.Runs{"charge": {Runs: 500, Errors: 30}, "refund": {Runs: 60, Errors: 1}, "report": {Runs: 1, Errors: 0}, "mail": {Runs: 40, Errors: 0}}, FullSince: at.Add(-45 * time.Second),
-		Retention: 31 * 24 * time.Hour, Interrupted: "rerun",
-		HeadWait: 38200 * time.Millisecond, Rate: 601.3, Requests: map[string]uint64{"receive": 123456, "delete": 99999},
+		Retention: 31 * 24 * time.Hour, Interrupted: "rerun", MaxAttempts: 10, Timeout: 15 * time.Minute, Timeouts: map[string]time.Duration{"report": time.Hour}, DrainTimeout: 20 * time.Second,
+		MinuteErrors: map[string]uint64{"timeout": 20, "declined": 10, "panic": 1},
+		HeadWait:     38200 * time.Millisecond, Rate: 601.3, Requests: map[string]uint64{"receive": 123456, "delete": 99999},
 	}
 	for i := range jobs {
 		c.Jobs = append(c.Jobs, control.RunningJob{
@@ -50,6 +52,7 @@ func TestCardSize(t *testing.T) {
 		long.Durations[long.Types[i]] = control.Quantiles{Max: time.Hour}
 		long.Outcomes[fmt.Sprint("outcome", i)] = 1
 		long.MinuteTypes[long.Types[i]] = control.Runs{Runs: uint64(i), Errors: 1}
+		long.Timeouts[long.Types[i]], long.MinuteErrors[fmt.Sprint("class", i)] = time.Hour, uint64(i)
 		long.PausedBy = append(long.PausedBy, fmt.Sprint("rule", i))
 	}
 	long.NoRules = strings.Repeat("AccessDenied ", 100)
@@ -89,6 +92,7 @@ func TestCardWhole(t *testing.T) {
 		PausedBy: []string{"abcde"}, Rules: 4, NoRules: "denied", Outage: "store", OutageSince: at.Add(-time.Minute), Outcomes: map[string]uint64{"done": 1},
 		Durations: map[string]control.Quantiles{"charge": {P50: time.Second, P95: 2 * time.Second, Max: 3 * time.Second}}, HeadWait: time.Second, Rate: 1.5,
 		Minute: &control.Runs{Runs: 3, Errors: 1}, MinuteTypes: map[string]control.Runs{"charge": {Runs: 3, Errors: 1}}, FullSince: at.Add(-time.Second), Retention: time.Hour, Interrupted: "park",
+		MinuteErrors: map[string]uint64{"timeout": 1}, MaxAttempts: -1, Timeout: time.Minute, Timeouts: map[string]time.Duration{"charge": time.Second}, DrainTimeout: math.MaxInt64,
 		Requests: map[string]uint64{"receive": 1}, More: 1, Probe: true,
 		Jobs: []control.RunningJob{{Key: "A-1", ID: "i-1", Type: "charge", At: at.Add(-time.Second), Attempt: 2, Fence: 7, Overdue: true}, {Key: "~A-2", ID: "~~", Type: "other", At: at, Attempt: 1}},
 	}
@@ -149,5 +153,31 @@ func TestFailingTypes(t *testing.T) {
 	old, _, err := decodeCard([]byte(`{"v":1,"i":"0123456789","at":1795318330000,"n":10,"b":10,"w":13}`))
 	if err != nil || old.Minute != nil || !old.FullSince.IsZero() || old.Busy != 10 || old.HeadWait != 13*time.Millisecond {
 		t.Errorf("an earlier version's card is %+v, %v", old, err)
+	}
+}
+
+// TestCardClasses: where a card has no room for each class, those with the most errors stay, and
+// the sum is still that of all errors.
+func TestCardClasses(t *testing.T) {
+	c := busyCard(8)
+	sum := uint64(0)
+	c.MinuteErrors = map[string]uint64{"other": 1}
+	for i := range 15 {
+		c.MinuteErrors[fmt.Sprint("class-", i)] = uint64(i + 1)
+	}
+	for _, n := range c.MinuteErrors {
+		sum += n
+	}
+	b, err := encodeCard(c, "0123456789", "w", 870)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := decodeCard(b)
+	all := uint64(0)
+	for _, n := range got.MinuteErrors {
+		all += n
+	}
+	if err != nil || got.MinuteErrors["class-14"] != 15 || len(got.MinuteErrors) > 4 || all != sum {
+		t.Errorf("%v of %d, want %d, %v", got.MinuteErrors, all, sum, err)
 	}
 }

@@ -106,6 +106,9 @@ type wire struct {
 
 const form = 1
 
+// WentBack begins the reason of the pause that a worker makes whose store went back in time.
+const WentBack = "the store went back in time"
+
 func encode(r *Rules) ([]byte, error) {
 	w := wire{Form: form, Rules: r.Rules}
 	if w.Rules == nil {

@@ -27,15 +27,17 @@ type cards struct {
 	ran   []tally // the oldest first
 }
 
-// tally is how many handlers had ended at a time, by the type of job.
+// tally is how many handlers had ended at a time, by the type of job, and how many errors there
+// were of each class.
 type tally struct {
-	at time.Time
-	of map[string]control.Runs
+	at      time.Time
+	of      map[string]control.Runs
+	classes map[string]uint64
 }
 
 // minute is how many handlers have ended since about a minute ago: beats are seconds apart.
-func (c *cards) minute(all Sketches, now time.Time) (total control.Runs, byType map[string]control.Runs) {
-	t := tally{now, make(map[string]control.Runs, len(all))}
+func (c *cards) minute(all Sketches, now time.Time) (total control.Runs, byType map[string]control.Runs, byClass map[string]uint64) {
+	t := tally{now, make(map[string]control.Runs, len(all)), all.byClass()}
 	for typ, s := range all {
 		runs, errors := s.ran()
 		t.of[typ] = control.Runs{Runs: uint64(runs), Errors: uint64(errors)}
@@ -56,7 +58,15 @@ func (c *cards) minute(all Sketches, now time.Time) (total control.Runs, byType 
 		total.Runs += r.Runs
 		total.Errors += r.Errors
 	}
-	return total, byType
+	for class, n := range t.classes {
+		if n -= c.ran[0].classes[class]; n > 0 {
+			if byClass == nil {
+				byClass = make(map[string]uint64)
+			}
+			byClass[class] = n
+		}
+	}
+	return total, byType, byClass
 }
 
 // ended is how many deliveries had ended at a time.

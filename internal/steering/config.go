@@ -20,9 +20,13 @@ type Config struct {
 	Types               []string
 	Retention           time.Duration
 	Interrupted         string // what is done with a job that was interrupted
-	ShownJobs           int    // how many running jobs the card names
-	NoKeys              bool   // it does without their keys
-	Strict              bool   // a worker with other settings keeps the Run from starting
+	MaxAttempts         int    // the highest of the types; < 0 = unlimited
+	Timeout             time.Duration
+	Timeouts            map[string]time.Duration // of types with another
+	DrainTimeout        time.Duration            // < 0 = none
+	ShownJobs           int                      // how many running jobs the card names
+	NoKeys              bool                     // it does without their keys
+	Strict              bool                     // a worker with other settings keeps the Run from starting
 	Took                Sketches
 
 	Pause, Resume func(why engine.Pauses)

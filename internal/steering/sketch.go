@@ -1,7 +1,9 @@
 package steering
 
 import (
+	"maps"
 	"math/bits"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,6 +30,28 @@ type sketch struct {
 	counts  [sketchSize]atomic.Uint32
 	longest atomic.Int64  // since the last look, in nanoseconds
 	errors  atomic.Uint32 // how many of them failed, finally or to be tried again
+
+	mu      sync.Mutex        // a run that has failed is no hot path
+	classes map[string]uint64 // of the errors; that of no type has all
+}
+
+const (
+	// mostClasses bounds the classes that are told apart, because a program may make one of each
+	// error.
+	mostClasses = 16
+	otherClass  = "other"
+)
+
+func (s *sketch) failedBy(class string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.classes == nil {
+		s.classes = make(map[string]uint64)
+	}
+	if _, known := s.classes[class]; !known && (class == "" || len(s.classes) >= mostClasses) {
+		class = otherClass
+	}
+	s.classes[class]++
 }
 
 // ran is how many handlers have ended, and how many of them failed.
@@ -78,8 +102,8 @@ func NewSketches(types []string) Sketches {
 	return all
 }
 
-// Count counts one handler's time, and how it ended.
-func (all Sketches) Count(typ string, d time.Duration, outcome engine.Outcome) {
+// Count counts one handler's time, and how it ended; class is that of its error.
+func (all Sketches) Count(typ string, d time.Duration, outcome engine.Outcome, class string) {
 	if all == nil {
 		return
 	}
@@ -91,7 +115,19 @@ func (all Sketches) Count(typ string, d time.Duration, outcome engine.Outcome) {
 	switch outcome {
 	case engine.Retried, engine.Failed, engine.Parked:
 		s.errors.Add(1)
+		all[""].failedBy(class)
 	}
+}
+
+// byClass is how many errors there were of each class; nil where nothing has failed.
+func (all Sketches) byClass() map[string]uint64 {
+	s := all[""]
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.classes)
 }
 
 // look is what a sketch has counted at a time.

@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	rounds = flag.Int("rounds", 0, "how many rounds there are, over all modes (default: 14, and 24 in make proof)")
+	rounds = flag.Int("rounds", 0, "how many rounds there are, over all modes (default: 16, and 24 in make proof)")
 	seed   = flag.Uint64("seed", 0, "decides whom a round hits, and when (default: ONCEQ_SEED, or random)")
 )
 
@@ -30,7 +30,7 @@ func planned(t *testing.T) int {
 	case proof.Asked():
 		return 24
 	}
-	proof.Leave(t, "internal/tests/chaos: 10 of the 24 rounds")
+	proof.Leave(t, "internal/tests/chaos: 8 of the 24 rounds")
 	return 2 * len(modes)
 }
 
@@ -53,6 +53,8 @@ func TestMain(m *testing.M) {
 		play(pausedVariable, obey)
 	case os.Getenv(outboxVariable) != "":
 		play(outboxVariable, serveOutbox)
+	case os.Getenv(stepsVariable) != "":
+		play(stepsVariable, workSteps)
 	case os.Getenv(tablesVariable) != "":
 		play(tablesVariable, relayTables)
 	default:
@@ -105,6 +107,7 @@ var modes = []mode{
 	{"sqlite", parked, onSQS},
 	{"dynamodb", inTx, onSQS},
 	{"sqlite", byKey, onPubSub},
+	{"firestore", inTx, onPubSub},
 }
 
 func TestChaos(t *testing.T) {
@@ -123,6 +126,21 @@ func TestChaos(t *testing.T) {
 					}
 				})
 				s.run(share)
+			})
+		})
+	}
+	if !allSteps() {
+		proof.Leave(t, "internal/tests/chaos: two of three traps of the mode steps")
+	}
+	for i, store := range []string{"sqlite", "postgres", "dynamodb"} {
+		all.Go(func() {
+			t.Run("steps-"+store, func(t *testing.T) {
+				t.Cleanup(func() {
+					if t.Failed() {
+						t.Logf("-seed %d", from)
+					}
+				})
+				walkSteps(t, store, rand.New(rand.NewPCG(from, 1000+uint64(i))))
 			})
 		})
 	}

@@ -264,7 +264,7 @@ func firstOf(args []string) string {
 // completeFlags has all flags of a name completed alike.
 func (a *app) completeFlags(c *cobra.Command) {
 	for name, by := range map[string]completion{
-		"type": a.completeTypes, "scope": a.completeScopes, "queue": a.completeFlagQueue, "group": a.completeGroups, "plan": files, "from": files, "file": files,
+		"type": a.completeTypes, "scope": a.completeScopes, "queue": a.completeFlagQueue, "group": a.completeGroups, "plan": files, "from": files, "file": files, "expect": files, "effects": files, "baseline": files,
 	} {
 		if c.LocalNonPersistentFlags().Lookup(name) != nil {
 			_ = c.RegisterFlagCompletionFunc(name, by)

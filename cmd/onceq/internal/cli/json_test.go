@@ -18,9 +18,11 @@ var views = map[string]any{
 	"queue purge":                       emptiedView{},
 	"key show, key ls: a key":           keyView{},
 	"a step":                            stepView{},
+	"a saved step":                      savedView{},
 	"key resolve, key forget":           doneView{},
 	"jobs running, jobs stalled: a job": jobView{},
 	"workers: a worker":                 workerView{},
+	"doctor: a check":                   checkupView{},
 	"audit: an act":                     actView{},
 	"dlq ls, dlq show: a letter":        letterView{},
 	"dlq group: a group":                groupView{},
@@ -29,6 +31,9 @@ var views = map[string]any{
 	"a batch":                       batchView{},
 	"dlq import, queue send --from": importedView{},
 	"dlq redrive":                   redriveView{},
+	"reconcile":                     evidenceView{},
+	"reconcile: a finding":          findingView{},
+	"an effect":                     effectView{},
 }
 
 // TestJSONFields: "onceq help json" names each field, and no other. A field that goes from here is

@@ -104,6 +104,20 @@ type workerView struct {
 	ErrorsMin   *uint64    `json:"errors_last_minute"`
 	Types       []typeView `json:"types"`
 	FullFor     *float64   `json:"full_for"`
+
+	ErrorClasses map[string]uint64  `json:"error_classes_last_minute"`
+	MaxAttempts  *int               `json:"max_attempts"`
+	Timeout      *float64           `json:"timeout"`
+	Timeouts     map[string]float64 `json:"timeouts"`
+	DrainTimeout *float64           `json:"drain_timeout"`
+}
+
+type checkupView struct {
+	Check string `json:"check"`
+	State string `json:"state"`
+	Text  string `json:"text"`
+	Mend  string `json:"mend"`
+	Error string `json:"error"`
 }
 
 type jobView struct {
@@ -142,6 +156,7 @@ type keyView struct {
 	Lease     *string           `json:"lease_until"`
 	Expires   *string           `json:"expires"`
 	Steps     []stepView        `json:"steps,omitempty"`
+	Saved     []savedView       `json:"saved,omitempty"`
 	Gaps      []string          `json:"gaps,omitempty"`
 	EffectKey string            `json:"effect_key,omitempty"`
 	Links     map[string]string `json:"links,omitempty"`
@@ -157,6 +172,13 @@ type stepView struct {
 	Owner   string  `json:"owner"`
 	Source  string  `json:"source"`
 	Audit   string  `json:"audit"`
+}
+
+type savedView struct {
+	Name  string  `json:"name"`
+	At    *string `json:"at"`
+	Bytes *int    `json:"bytes"`
+	Until *string `json:"until"`
 }
 
 type actView struct {
@@ -243,6 +265,14 @@ func viewRecord(r *dedupe.Record) keyView {
 	return v
 }
 
+func viewSaved(s ops.SavedStep) savedView {
+	v := savedView{Name: s.Name, At: out.Stamp(s.At), Until: out.Stamp(s.Until)}
+	if s.Until.IsZero() {
+		v.Bytes = &s.Bytes
+	}
+	return v
+}
+
 func viewAct(e *ops.AuditEntry) actView {
 	return actView{
 		ID: e.ID, Act: e.Act, By: e.By, Reason: e.Reason, Queue: e.Queue, Object: e.Object, Began: out.Stamp(e.Began), Ended: out.Stamp(e.Ended),
@@ -251,7 +281,7 @@ func viewAct(e *ops.AuditEntry) actView {
 }
 
 func viewWorker(queue string, s *ops.WorkerState) workerView {
-	v := workerView{Worker: s.Owner, Seat: s.Name, Queue: queue, State: s.State, Seen: out.Stamp(s.Seen), PausedBy: []string{}, Types: []typeView{}}
+	v := workerView{Worker: s.Owner, Seat: s.Name, Queue: queue, State: s.State, Seen: out.Stamp(s.Seen), PausedBy: []string{}, Types: []typeView{}, ErrorClasses: map[string]uint64{}, Timeouts: map[string]float64{}}
 	if s.Skew != nil {
 		v.Skew = seconds(*s.Skew)
 	}
@@ -264,6 +294,18 @@ func viewWorker(queue string, s *ops.WorkerState) workerView {
 	if c.Retention > 0 {
 		v.Retention = seconds(c.Retention)
 	}
+	if c.MaxAttempts != 0 {
+		v.MaxAttempts = &c.MaxAttempts
+	}
+	if c.Timeout > 0 {
+		v.Timeout = seconds(c.Timeout)
+	}
+	for typ, d := range c.Timeouts {
+		v.Timeouts[typ] = d.Seconds()
+	}
+	if c.DrainTimeout != 0 {
+		v.DrainTimeout = seconds(max(0, c.DrainTimeout))
+	}
 	v.PausedBy = append(v.PausedBy, c.PausedBy...)
 	if !s.Alive() {
 		return v // its last numbers are nobody's any more
@@ -271,6 +313,7 @@ func viewWorker(queue string, s *ops.WorkerState) workerView {
 	if c.Minute != nil {
 		v.RunsMin, v.ErrorsMin = &c.Minute.Runs, &c.Minute.Errors
 	}
+	maps.Copy(v.ErrorClasses, c.MinuteErrors)
 	for _, typ := range slices.Sorted(maps.Keys(c.MinuteTypes)) {
 		n := c.MinuteTypes[typ]
 		v.Types = append(v.Types, typeView{Type: typ, RunsMin: n.Runs, ErrorsMin: n.Errors})
@@ -306,4 +349,50 @@ func ruled(r *control.Rule) string {
 		parts = append(parts, "the queue")
 	}
 	return strings.Join(parts, ", ")
+}
+
+type evidenceView struct {
+	Queue    string         `json:"queue"`
+	At       *string        `json:"at"`
+	By       string         `json:"by"`
+	Version  string         `json:"version"`
+	Store    string         `json:"store"`
+	Workers  []settingView  `json:"workers"`
+	Expect   string         `json:"expect_digest"`
+	Ledger   string         `json:"effects_digest"`
+	Expected int            `json:"expected"`
+	Repeated int            `json:"repeated"`
+	Older    int            `json:"older"`
+	Young    int            `json:"young"`
+	OK       int            `json:"ok"`
+	Effects  int            `json:"effects"`
+	Others   int            `json:"other_effects"`
+	Reads    int            `json:"reads"`
+	Counts   map[string]int `json:"counts"`
+	Findings []findingView  `json:"findings"`
+	More     int            `json:"more"`
+	ToSend   int            `json:"to_send"`
+	Sent     int            `json:"sent"`
+	Left     int            `json:"left"`
+	Failed   int            `json:"failed"`
+	Audit    string         `json:"audit"`
+}
+
+type findingView struct {
+	Kind    string       `json:"finding"`
+	Scope   string       `json:"scope"`
+	Key     string       `json:"key"`
+	Ref     string       `json:"ref"`
+	Due     *string      `json:"due"`
+	Status  string       `json:"status"`
+	Fence   uint64       `json:"fence"`
+	Effects []effectView `json:"effects"`
+	Sends   bool         `json:"sends"`
+	Why     string       `json:"why"`
+}
+
+type effectView struct {
+	ID    string  `json:"id"`
+	At    *string `json:"at"`
+	Fence uint64  `json:"fence"`
 }

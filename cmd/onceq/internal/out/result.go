@@ -91,6 +91,8 @@ type Printer struct {
 	Now      func() time.Time
 	// Closed is set by the first write to an output that nobody reads any longer.
 	Closed bool
+
+	wrote bool // something was printed
 }
 
 // Print writes a result.
@@ -169,6 +171,9 @@ func (p *Printer) json(v any, indent string) error {
 
 func (p *Printer) markdown(r Result) error {
 	var b strings.Builder
+	if p.wrote {
+		b.WriteString("\n") // else a title would be a row of the table above
+	}
 	if r.Title != "" {
 		b.WriteString("**" + cell(r.Title) + "**\n\n")
 	}
@@ -209,6 +214,7 @@ func (p *Printer) write(s string) error {
 	if p.Closed {
 		return ErrClosed
 	}
+	p.wrote = true
 	_, err := io.WriteString(p.Out, s)
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
 		p.Closed = true

@@ -13,6 +13,8 @@ import (
 	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/cmd/onceq/internal/settings"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/ops"
 )
 
 // IsDenied reports whether Google has refused a call because of a missing role. The error names the
@@ -45,4 +47,19 @@ func (p *Places) pubsubQueue(ctx context.Context, q settings.QueueURL) (broker.B
 	}
 	p.closing(b.Close)
 	return b, nil
+}
+
+// pubsubChecks are those of a subscription.
+func pubsubChecks(b broker.Broker) []ops.ServiceCheck {
+	q, ok := broker.As[*gcppubsub.Broker](b)
+	if !ok {
+		return nil
+	}
+	return []ops.ServiceCheck{{Check: "pubsub", Ask: func(ctx context.Context) (fs []dedupe.Fault, err error) {
+		_, texts, err := q.Check(ctx, gcppubsub.CheckOptions{})
+		for _, text := range texts {
+			fs = append(fs, dedupe.Fault{Text: text, Mend: "gcloud pubsub subscriptions update " + q.Describe().Name + " …: docs/backend-pubsub.md has each flag"})
+		}
+		return fs, err
+	}}}
 }
