@@ -222,7 +222,7 @@ func fill(ms []broker.Outgoing, correlated func(*broker.Meta) string) error {
 		m := &ms[i]
 		if m.Meta == nil {
 			m.Meta = new(broker.Meta)
-		} else if m.Meta.ID == "" || m.Meta.Key == "" || m.Meta.Created.IsZero() || m.Meta.NotBefore.Before(dueBy(m)) || correlated != nil && m.Meta.CorrelationID == "" {
+		} else if m.Meta.ID == "" || m.Meta.Key == "" || m.Meta.Created.IsZero() || m.Meta.NotBefore.Before(dueBy(m)) || correlated != nil && isUncorrelated(m.Meta) {
 			// Another message may share the Meta, and two messages with one id would be one job.
 			m.Meta = m.Meta.Clone()
 		}
@@ -244,7 +244,7 @@ func fill(ms []broker.Outgoing, correlated func(*broker.Meta) string) error {
 		if due := dueBy(m); meta.NotBefore.Before(due) {
 			meta.NotBefore = due
 		}
-		if correlated != nil && meta.CorrelationID == "" {
+		if correlated != nil && isUncorrelated(meta) {
 			if c := correlated(meta); len(c) <= maxCorrelation {
 				meta.CorrelationID = c
 			}
@@ -259,6 +259,10 @@ func fill(ms []broker.Outgoing, correlated func(*broker.Meta) string) error {
 // maxCorrelation is the longest CorrelationID that Send sets, in bytes: a queue has little room for
 // metadata, and a job's own id is there already.
 const maxCorrelation = 64
+
+// isUncorrelated reports whether a CorrelationID is to be set. A letter's signature is over it,
+// too, so one that is sent again stays as it is.
+func isUncorrelated(m *broker.Meta) bool { return m.CorrelationID == "" && m.Dead == nil }
 
 // correlationIn is that of the job whose handler's context it is, and the job's id where it has
 // none; empty = it is no handler's, or that of a batch of several jobs, or too long.

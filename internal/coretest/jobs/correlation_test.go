@@ -84,6 +84,12 @@ func TestCorrelation(t *testing.T) {
 				run.Go(func() { _ = w.Run(ctx) })
 
 				ok(send(t.Context(), "first", "first"))
+				letter := broker.Outgoing{Meta: &broker.Meta{ID: "i", Type: "end", Key: "letter", Created: time.Now(), Dead: &broker.Letter{Fence: 1}}}
+				whole := letter.Meta
+				ok(onceq.SendOne(t.Context(), queue, &letter))
+				if letter.Meta != whole || whole.CorrelationID != "" {
+					t.Errorf("a letter, whose signature is over its metadata, is sent as %+v", letter.Meta)
+				}
 				long := strings.Repeat("x", 65)
 				ok(onceq.Send(t.Context(), queue, []broker.Outgoing{
 					{Meta: &broker.Meta{Type: "named", Key: "named", CorrelationID: "web-771"}},

@@ -134,6 +134,8 @@ func TestReconcileInput(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, c := range []struct{ in, want string }{
+		{"", "--expect: it is empty; a list that has no line has a header (key)"},
+		{"\n \n", "--expect: it is empty"},
 		{"due,ref\n", "--expect line 1: key: the header has no such column; it has due, ref"},
 		{"key,dueat\n", `--expect line 1: there is no column "dueat"; there are key, due, ref, body, type, scope, group`},
 		{"key,key\n", "--expect line 1: key: the column is there twice"},
@@ -160,6 +162,9 @@ func TestReconcileInput(t *testing.T) {
 	bad := r.input("e.csv", "key,fence,type\nA-1,x,charge\n")
 	r.typed = "key,type\nA-1,charge\n"
 	r.run("reconcile", "orders", "--expect", "-", "--effects", bad).want(2, `--effects line 2: fence: "x" is no number`)
+	r.typed = "key,type\n"
+	r.run("reconcile", "orders", "--expect", "-").want(0, "0 expected")
+	r.run("reconcile", "orders", "--expect", "-", "--effects", r.input("none.csv", "")).want(2, "--effects: it is empty")
 	r.typed = "\ufeffkey,due,type\r\nA-1,2026-11-22 03:00:00.25+00,charge\r\n"
 	r.run("reconcile", "orders", "--expect", "-").want(1, "missing", "A-1", "2026-11-22 ").not("yes")
 }
