@@ -103,8 +103,9 @@ type Evidence struct {
 	// not as lost. nil where they are, or were not asked for.
 	LettersErr error
 
-	t      *target
-	max    int
+	t         *target
+	retention time.Duration // after which a key without a record is unproven
+	max       int
 	toSend []candidate // at most max
 	sends  int         // how many there are
 }
@@ -139,8 +140,8 @@ const (
 	FoundNoEffect FindingKind = "done, no effect"
 	// FoundLate: done more than Grace after Due.
 	FoundLate FindingKind = "late"
-	// FoundElsewhere: no record, but one of the same key in another scope of the queue. It is never
-	// sent.
+	// FoundElsewhere: no record, but one of the same key in another scope of the queue; or no effect,
+	// but one of the same key in a scope where nobody expects it. It is never sent.
 	FoundElsewhere FindingKind = "other scope"
 	// FoundMissing: no record, so no worker has begun it. Its message may still wait.
 	FoundMissing FindingKind = "missing"

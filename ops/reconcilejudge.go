@@ -27,13 +27,13 @@ func newJudge(e *Evidence, ro *ReconcileOptions, t *target) *judge {
 		j.grace = defaultGrace
 	}
 	j.grace = max(0, j.grace)
-	for i := range e.State.Workers {
-		c := e.State.Workers[i].Status
-		if t.Retention == 0 && e.State.Workers[i].Alive() && c != nil && c.Retention > 0 && (j.retention == 0 || c.Retention < j.retention) {
+	for i := range e.State.Workers { // the dead ones, too: they have settled what lies there
+		if c := e.State.Workers[i].Status; c != nil && c.Retention > 0 && (j.retention == 0 || c.Retention < j.retention) {
 			j.retention = c.Retention
 		}
 	}
 	j.retention = cmp.Or(j.retention, dedupe.DefaultRetention)
+	e.retention = j.retention
 	paused := ""
 	if v := e.State.Paused; v != nil {
 		paused = ", which is paused until " + v.Until.UTC().Format(time.RFC3339)
@@ -85,6 +85,9 @@ func (j *judge) of(g *keyGroup, r, other *dedupe.Record) (f Finding, found bool)
 	case other != nil:
 		f.Kind, f.Status, f.Fence = FoundElsewhere, other.Status, other.Fence
 		f.Why = fmt.Sprintf("the scope %s has the key, and it is %v there: one of the two was sent, or is expected, under the wrong type or scope", other.Key.Scope, other.Status)
+	case g.stray != "" && n == 0 && (r == nil || r.Status == dedupe.Failed):
+		f.Kind = FoundElsewhere
+		f.Why = fmt.Sprintf("the ledger has an effect of the key in the scope %s, where nobody expects it: one of the two has the wrong type or scope", g.stray)
 	case n > 0 && r == nil:
 		f.Kind, f.Why = FoundNoKey, "the ledger has an effect, and no record says so: it was forgotten, or has expired, or the store went back in time"
 	case n > 0:

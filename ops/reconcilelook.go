@@ -176,11 +176,14 @@ func (l *looking) asks(g *keyGroup) bool {
 	n := len(g.effects) + g.more
 	if g.expected == nil {
 		l.e.Others += n
-		last := len(g.effects) - 1
-		return n > 1 && !g.effects[last].At.Before(l.o.Since)
+		if n < 2 {
+			return false
+		}
+		last := g.effects[len(g.effects)-1].At
+		return g.more > 0 || last.IsZero() || !last.Before(l.o.Since)
 	}
 	l.e.Repeated += g.repeated
-	if due := g.expected.Due; !due.IsZero() && due.Before(l.o.Since) {
+	if due := g.latest; !due.IsZero() && due.Before(l.o.Since) {
 		l.e.Older++
 		return false
 	}
