@@ -398,8 +398,8 @@ func (p *patient) doneOf(ctx context.Context, s dedupe.Store) (done []dedupe.Key
 		return nil, err
 	}
 	ks := make([]dedupe.Key, 0, min(len(seen.of), sampled))
-	for k := range seen.of {
-		if len(ks) < sampled && k.Validate() == nil {
+	for k, fence := range seen.of {
+		if fence != 0 && len(ks) < sampled && k.Validate() == nil { // without one a replay does not remove it
 			ks = append(ks, k)
 		}
 	}

@@ -106,8 +106,8 @@ type Evidence struct {
 	t         *target
 	retention time.Duration // after which a key without a record is unproven
 	max       int
-	toSend []candidate // at most max
-	sends  int         // how many there are
+	toSend    []candidate // at most max
+	sends     int         // how many there are
 }
 
 // KeptFindings is how many findings of each kind an [Evidence] keeps.
@@ -140,8 +140,8 @@ const (
 	FoundNoEffect FindingKind = "done, no effect"
 	// FoundLate: done more than Grace after Due.
 	FoundLate FindingKind = "late"
-	// FoundElsewhere: no record, but one of the same key in another scope of the queue; or no effect,
-	// but one of the same key in a scope where nobody expects it. It is never sent.
+	// FoundElsewhere: no record, or no effect, but one of the same key in another scope: a record in
+	// another of the queue's, an effect where nobody expects the key. It is never sent.
 	FoundElsewhere FindingKind = "other scope"
 	// FoundMissing: no record, so no worker has begun it. Its message may still wait.
 	FoundMissing FindingKind = "missing"

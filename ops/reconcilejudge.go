@@ -17,6 +17,7 @@ type judge struct {
 	e                *Evidence
 	grace, retention time.Duration
 	letters          map[Failure]bool // nil = not looked for
+	purged           *AuditEntry      // the last purge of letters; nil = none is known of
 	waits            string           // where the message of a missing job may be
 	gone             string           // what a job that waits for its message should know; "" = nothing
 }
@@ -131,6 +132,8 @@ func (j *judge) state(f *Finding, g *keyGroup, r *dedupe.Record) {
 		f.Kind, f.Why = FoundFailed, fmt.Sprintf("%s at %s, and its letter is there: dlq replay", r.ErrClass, stamp(r.Finished))
 	case j.e.LettersErr != nil, j.e.At.Before(r.Finished.Add(min(letterLag, j.grace))):
 		f.Kind, f.Why = FoundFailed, fmt.Sprintf("%s at %s; its letter was not seen, but not all were, or it may still come", r.ErrClass, stamp(r.Finished))
+	case j.purged != nil && !j.e.Ledger && j.purged.Began.Add(letterLag).After(r.Finished):
+		f.Kind, f.Why = FoundFailed, fmt.Sprintf("%s at %s; its letter is gone, perhaps with the purge by %s at %s: look whether the job was done by hand, or give a ledger", r.ErrClass, stamp(r.Finished), named(j.purged.By), stamp(j.purged.Began))
 	default:
 		f.Kind, f.Sends = FoundLost, sends
 		f.Why = fmt.Sprintf("%s at %s, and no letter could replay it%s", r.ErrClass, stamp(r.Finished), noBody)

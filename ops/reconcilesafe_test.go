@@ -10,6 +10,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
@@ -112,8 +113,8 @@ func TestReconcileDeadWorkers(t *testing.T) {
 	for _, profile := range []time.Duration{0, dedupe.DefaultRetention} {
 		bubble(t, ops.Options{}, func(r *rig) {
 			r.ops = must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, Store: r.store, Scopes: []string{"orders"}, Retention: profile}}, &ops.Options{By: "ana"}))
-			_, err := controlstore.TakeSeat(r, "orders", &control.WorkerStatus{Scope: "orders", Retention: 24 * time.Hour})
-			if err != nil {
+			seat := must(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: "w"}))
+			if err := seat.Beat(r.Context(), &control.WorkerStatus{At: time.Now(), State: "running", Scope: "orders", Retention: 24 * time.Hour}); err != nil {
 				r.Fatal(err)
 			}
 			r.wait(2 * time.Hour)
@@ -177,5 +178,38 @@ func TestDoctorMismatch(t *testing.T) {
 				r.Errorf("%+v", c)
 			}
 		}
+	})
+}
+
+// TestReconcilePurged: a failure whose letter somebody has purged is not lost: he may have done the
+// job by hand. A ledger tells, and a purge before the failure took nothing of it.
+func TestReconcilePurged(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		purge := func() {
+			r.Helper()
+			spec := ops.PurgeSpec{Queue: "orders", PurgeOptions: dlq.PurgeOptions{All: true, NoExport: true}, Reason: "done by hand"}
+			p := must(r.ops.PlanPurge(r.Context(), spec))
+			if _, _, err := r.ops.Purge(r.Context(), p, spec); err != nil {
+				r.Fatal(err)
+			}
+		}
+		purge()
+		r.wait(time.Hour)
+		l := r.claim(time.Minute, "w")
+		r.settle(l, dedupe.Failed, "timeout")
+		r.wait(time.Hour)
+		look := func(ro ops.ReconcileOptions) *ops.Evidence {
+			ro.Letters = true
+			return r.reconcile(ro, due(key.Key, time.Hour))
+		}
+		r.only(look(ops.ReconcileOptions{}), ops.FoundLost, "")
+		r.letterOf(l.Fence)
+		r.wait(time.Hour)
+		purge()
+		e := look(ops.ReconcileOptions{})
+		if r.only(e, ops.FoundFailed, "the purge by ana at"); e.ToSend() != 0 {
+			r.Error("it would be sent")
+		}
+		r.only(look(ops.ReconcileOptions{Effects: listed[ops.Effect]()}), ops.FoundLost, "")
 	})
 }
