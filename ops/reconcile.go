@@ -140,8 +140,8 @@ const (
 	FoundNoEffect FindingKind = "done, no effect"
 	// FoundLate: done more than Grace after Due.
 	FoundLate FindingKind = "late"
-	// FoundElsewhere: no record, or no effect, but one of the same key in another scope: a record in
-	// another of the queue's, an effect where nobody expects the key. It is never sent.
+	// FoundElsewhere: no record, or no effect, but one of the same key in another scope: a record
+	// in another of the queue's, an effect where nobody expects the key. It is never sent.
 	FoundElsewhere FindingKind = "other scope"
 	// FoundMissing: no record, so no worker has begun it. Its message may still wait.
 	FoundMissing FindingKind = "missing"
