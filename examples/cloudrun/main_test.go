@@ -140,8 +140,8 @@ func (p *process) waitForCount(t *testing.T, text string, n int) {
 	}
 }
 
-// With all settings named it wants a token, and ends at once when nothing is in flight: on Firestore,
-// and on PostgreSQL.
+// With all settings named it wants a token, and ends at once when nothing is in flight: on
+// Firestore, and on PostgreSQL.
 func TestWithSettings(t *testing.T) {
 	t.Run("Firestore", func(t *testing.T) {
 		_, address := firestorefake.Start(t, firestorefake.Options{})
