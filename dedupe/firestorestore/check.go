@@ -46,7 +46,7 @@ func (s *Store) probe(ctx context.Context) error {
 		if found != nil {
 			return nil, nil
 		}
-		return s.tombstone(k, &stored{fence: 1}, at.now, at.now.Add(time.Hour)), nil
+		return s.tombstone(k, 1, at.now, at.now.Add(time.Hour)), nil
 	}
 	if err := s.run(ctx, "Check", []*change{c}); err != nil {
 		return err
