@@ -40,7 +40,7 @@ type column struct {
 	name string
 	get  func(r *dedupe.Record) *firestorepb.Value         // nil is left out
 	set  func(r *dedupe.Record, v *firestorepb.Value) bool // reports whether v is of the column's kind
-	most func(r *dedupe.Record)                            // sets what a field that is left out says; nil = it says zero
+	most func(r *dedupe.Record)                            // reads one that is left out; nil = zero
 }
 
 var columns = []column{
