@@ -60,10 +60,8 @@ func ExampleNew() {
 
 	_, err = firestorestore.New(client, api, "onceq", &firestorestore.Options{TTLField: "status"})
 	fmt.Println(err)
-	// Output:
-	// largest result: 1032192 bytes; batch: 500
-	// check: <nil>
-	// firestorestore: New: dedupe: bad request: Options.TTLField is "status", a field that the store uses for something else
+	// Output: largest result: 1032192 bytes; batch: 500 check: <nil> firestorestore: New: dedupe:
+	// bad request: Options.TTLField is "status", a field that the store uses for something else
 }
 
 // charge is what a handler does: the line in the ledger and the end of the job are one transaction.
