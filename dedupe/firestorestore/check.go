@@ -98,8 +98,8 @@ func (s *Store) checkDatabase(ctx context.Context, admin Admin) error {
 			fieldAttention, fieldAttention, group)
 	}
 	if f := field(fieldUpdated); f != nil && len(f.GetIndexConfig().GetIndexes()) > 0 {
-		bad("field %s is indexed, and Firestore takes 500 writes a second to an index of rising times: gcloud firestore indexes fields update '*' --collection-group=%s --disable-indexes",
-			fieldUpdated, group)
+		bad("field %s is indexed, and Firestore takes 500 writes a second to an index of rising times: gcloud firestore indexes fields update %s --collection-group=%s --disable-indexes, and so for the other fields",
+			fieldUpdated, fieldUpdated, group)
 	}
 	return errors.Join(errs...)
 }

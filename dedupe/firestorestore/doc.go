@@ -42,14 +42,14 @@
 //
 // Firestore indexes each field by default. The store needs one index, that of attention, and the
 // rising times would slow all writes of the collection down to 500 a second ([practices]). So
-// switch the others off, and let the TTL policy delete what has expired:
+// switch the others off, field by field, and let a TTL policy delete what has expired:
 //
-//	gcloud firestore indexes fields update '*' --collection-group=onceq --disable-indexes
-//	gcloud firestore indexes fields update attention --collection-group=onceq --index=order=ascending
+//	gcloud firestore indexes fields update FIELD --collection-group=onceq --disable-indexes
 //	gcloud firestore fields ttls update expires_at --collection-group=onceq --enable-ttl
 //
-// The policy deletes within a day or so ([TTL]). The store counts an expired record as absent at
-// once. [Store.Check] tells what is missing.
+// The page docs/backend-firestore.md has them all, and the same in Terraform. The policy deletes
+// within a day or so ([TTL]). The store counts an expired record as absent at once. [Store.Check]
+// tells what is missing.
 //
 // # What it costs
 //

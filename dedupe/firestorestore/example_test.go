@@ -58,10 +58,12 @@ func ExampleNew() {
 	fmt.Println("largest result:", l.MaxResult, "bytes; batch:", l.MaxBatch)
 	fmt.Println("check:", store.Check(ctx, nil)) // at the start; an admin client tells more
 
-	_, err = firestorestore.New(client, api, "onceq", &firestorestore.Options{TTLField: "status"})
-	fmt.Println(err)
-	// Output: largest result: 1032192 bytes; batch: 500 check: <nil> firestorestore: New: dedupe:
-	// bad request: Options.TTLField is "status", a field that the store uses for something else
+	_, err = firestorestore.New(client, api, "apps/shop", nil) // a document's path
+	fmt.Println(errors.Is(err, dedupe.ErrBadRequest))
+	// Output:
+	// largest result: 1032192 bytes; batch: 500
+	// check: <nil>
+	// true
 }
 
 // charge is what a handler does: the line in the ledger and the end of the job are one transaction.
