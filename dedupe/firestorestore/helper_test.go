@@ -112,10 +112,7 @@ func raw(tb testing.TB, s *Store, k dedupe.Key) *firestorepb.Document {
 
 func putRaw(tb testing.TB, s *Store, k dedupe.Key, f fields) {
 	tb.Helper()
-	doc := &firestorepb.Document{Name: s.name(k), Fields: map[string]*firestorepb.Value{}}
-	for name, v := range f {
-		doc.Fields[name] = toValue(v)
-	}
+	doc := &firestorepb.Document{Name: s.name(k), Fields: f}
 	out, err := s.api.BatchWrite(tb.Context(), &firestorepb.BatchWriteRequest{
 		Database: s.database, Writes: []*firestorepb.Write{{Operation: &firestorepb.Write_Update{Update: doc}}},
 	})
@@ -131,12 +128,10 @@ func age(tb testing.TB, s *Store, k dedupe.Key, d time.Duration) {
 	if doc == nil {
 		return
 	}
-	f := fields{}
 	for name, v := range doc.Fields {
-		f[name] = fromValue(v)
-		if t, ok := f[name].(time.Time); ok && name != "sent" {
-			f[name] = t.Add(-d)
+		if t, ok := fromValue(v).(time.Time); ok && name != "sent" {
+			doc.Fields[name] = toValue(t.Add(-d))
 		}
 	}
-	putRaw(tb, s, k, f)
+	putRaw(tb, s, k, doc.Fields)
 }

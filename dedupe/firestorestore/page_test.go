@@ -47,7 +47,7 @@ func TestPage(t *testing.T) {
 	if f := one(sh, `ttls update (\S+) `); f != DefaultTTLField {
 		t.Errorf("the TTL field is %s, and the store's %s", f, DefaultTTLField)
 	}
-	want := []string{fieldVersion, fieldCommit, DefaultTTLField}
+	want := []string{fieldProbe, fieldCommit, DefaultTTLField}
 	for _, c := range columns {
 		want = append(want, c.name)
 	}
