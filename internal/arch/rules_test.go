@@ -33,6 +33,7 @@ var testSupport = []string{
 	"internal/fakeserver/...",
 	"sqsfake",
 	"adapters/gcppubsub/pubsubfake",
+	"dedupe/firestorestore/firestorefake",
 	"localstack/...",
 	"internal/tests/...",
 	"adapters/gocloudpubsub/internal/gocloudtest",
@@ -134,6 +135,12 @@ var layers = []layer{
 		others: []string{"cloud.google.com/go/firestore/...", "github.com/googleapis/gax-go/...", "google.golang.org/..."},
 		testOthers: []string{"cloud.google.com/go/firestore/...", "google.golang.org/..."},
 		why: "a store imports its own SDK and the contract",
+	},
+	{
+		pkgs:       "dedupe/firestorestore/firestorefake",
+		others:     []string{"cloud.google.com/go/firestore/apiv1/firestorepb", "google.golang.org/..."},
+		testOthers: []string{"cloud.google.com/go/firestore/...", "google.golang.org/..."},
+		why:        "it serves the messages of Firestore's API over gRPC, and knows no client",
 	},
 	{
 		pkgs: "dedupe/dynamostore", may: []string{"dedupe", "dedupe/machine"}, others: []string{"github.com/aws/..."},

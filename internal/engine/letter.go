@@ -35,17 +35,17 @@ func (en *Engine[J]) letter(r *Run[J], class, text string, fence uint64, attempt
 		en.keep(r, class, text)
 		return
 	}
-	first := ""
+	first, saved := "", r.LastSaved()
 	if k := r.known; k != nil {
 		first = k.firstErr
-		if k.record != nil && fence != 0 { // otherwise its errors are another message's
-			first = k.record.FirstErr
+		if k.record != nil && fence != 0 { // otherwise its errors and steps are another message's
+			first, saved = k.record.FirstErr, lastIn(k.record.State)
 		}
 	}
 	l := r.ensureLater()
 	l.dead = broker.Letter{
 		Fence: fence, Class: class, FirstErr: cmp.Or(first, text), LastErr: text,
-		Attempts: attempts, Saved: r.LastSaved(), Source: en.o.Source, At: at,
+		Attempts: attempts, Saved: saved, Source: en.o.Source, At: at,
 	}
 	if r.Key.Key != "" {
 		l.dead.Scope, l.dead.Key = r.Key.Scope, r.Key.Key

@@ -167,20 +167,19 @@ func (r *Run[J]) Result() []byte {
 	return r.later.Load().result
 }
 
-// LastSaved is the name under which the job has saved last, as far as this run has looked; "" =
-// it has not. Who settles the run calls it.
+// LastSaved is the name under which the job has saved last; "" = it has not. Who settles the run
+// calls it.
 func (r *Run[J]) LastSaved() string {
-	l := r.later.Load()
-	if l == nil {
+	if l := r.later.Load(); l != nil && l.saved.Load() != nil {
+		s := l.saved.Load()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.last
+	}
+	if r.known == nil {
 		return ""
 	}
-	s := l.saved.Load()
-	if s == nil {
-		return ""
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last
+	return lastIn(r.known.state) // of earlier attempts: this one has not asked
 }
 
 // Due is when a job that was postponed goes on; zero = it was not.

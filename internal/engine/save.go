@@ -66,8 +66,8 @@ func (r *Run[J]) Step(ctx context.Context, name string) (f Found, err error) {
 		return Found{}, err
 	}
 	defer have.mu.Unlock()
-	if have.unsure {
-		if err := r.keepForm(ctx, have, have.form); err != nil {
+	if have.unsure != "" {
+		if err := r.keepForm(ctx, have, have.form, have.unsure); err != nil {
 			return Found{}, err
 		}
 	}
@@ -123,16 +123,16 @@ func (r *Run[J]) Save(ctx context.Context, name string, step steps.Step) error {
 	if err != nil {
 		return err
 	}
-	err = r.keepForm(ctx, have, form)
+	err = r.keepForm(ctx, have, form, name)
 	if errors.Is(err, dedupe.ErrResultSize) || errors.Is(err, dedupe.ErrBadRequest) {
 		return err // it is certain that nothing was stored
 	}
-	have.form, have.last = form, name
+	have.form = form
 	return err
 }
 
-// keepForm stores a form as the next of the job. have is locked.
-func (r *Run[J]) keepForm(ctx context.Context, have *saved, form *steps.Form) error {
+// keepForm stores a form as the next of the job, where name was saved last. have is locked.
+func (r *Run[J]) keepForm(ctx context.Context, have *saved, form *steps.Form, name string) error {
 	state, err := form.Encode()
 	if err != nil {
 		return err
@@ -144,7 +144,9 @@ func (r *Run[J]) keepForm(ctx context.Context, have *saved, form *steps.Form) er
 	r.f.en.saves.Add(r)
 	select {
 	case err = <-ask.done:
-		have.unsure = false
+		if have.unsure = ""; err == nil {
+			have.last = name
+		}
 		return err
 	case <-r.ctx.Done():
 		// A handler that has returned ends its context without a cause.
@@ -152,7 +154,7 @@ func (r *Run[J]) keepForm(ctx context.Context, have *saved, form *steps.Form) er
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	have.unsure = true
+	have.unsure = name
 	return err
 }
 

@@ -12,9 +12,10 @@ type saved struct {
 	mu   sync.Mutex
 	form *steps.Form
 	no   int    // of the last save, stored or not
-	last string // the step that was saved last
-	// unsure says that nobody knows whether the form is stored.
-	unsure bool
+	last string // the step that was saved last, and is known to be stored
+	// unsure is the step of which nobody knows whether it is stored, and the form with it; "" =
+	// none.
+	unsure string
 	// given has the names under which this run has had a value.
 	given map[string]bool
 
@@ -28,4 +29,12 @@ type asked struct {
 	no    int
 	tries int        // the carrier's
 	done  chan error // takes one answer
+}
+
+// lastIn is the step of a state that was saved last; "" = none, or nobody can say.
+func lastIn(state []byte) string {
+	if f, err := steps.Decode(state); err == nil {
+		return f.Last()
+	}
+	return ""
 }

@@ -17,7 +17,7 @@ var stepped = []mutant{
 		Why: "a step runs although nothing keeps what it did",
 	},
 	{
-		File: "internal/engine/save.go", Text: "if have.unsure {", With: "if false {",
+		File: "internal/engine/save.go", Text: "if have.unsure != \"\" {", With: "if false {",
 		Package: "internal/coretest/jobs", Test: "TestSaveThatItsCallerGivesUp",
 		Why: "a handler goes on from a step that nobody has stored",
 	},
@@ -85,6 +85,21 @@ var stepped = []mutant{
 		File: "broker/codec.go", Text: "	dst = appendTimeMember(dst, `,\"pp\":`, m.Postponed)\n", With: "",
 		Package: "adapters/awssqs", Test: "TestLongWaitsAreCarried",
 		Why: "the copy of a job that sleeps wakes it at each receive",
+	},
+	{
+		File: "internal/engine/letter.go", Text: "first, saved = k.record.FirstErr, lastIn(k.record.State)", With: "first = k.record.FirstErr",
+		Package: "internal/tests/matrix", Test: "TestMatrix/^memory$/^park$/^steps$/^renew-2$/^crash-after$",
+		Why: "the letter of a worker that was killed does not say what it had done",
+	},
+	{
+		File: "internal/engine/run.go", Text: "return lastIn(r.known.state)", With: "return \"\"",
+		Package: "internal/coretest/jobs", Test: "TestLetterNamesTheStepOfAnEarlierAttempt",
+		Why: "the letter of a job that has charged says that nothing was saved",
+	},
+	{
+		File: "internal/engine/save.go", Text: "if have.unsure = \"\"; err == nil {", With: "if have.unsure = \"\"; true {",
+		Package: "internal/tests/matrix", Test: "TestMatrix/^memory$/^park$/^steps$",
+		Why: "the letter names a step that is not stored",
 	},
 	{
 		File: "examples/saga/main.go", Text: `if err := onceq.Save(ctx, j, "given up", why); err != nil {`, With: "if err := error(nil); err != nil {",

@@ -104,3 +104,23 @@ func TestLastAttemptInADrain(t *testing.T) {
 		})
 	}
 }
+
+// The letter names the step that was saved last, also where its last attempt has not asked for one.
+func TestLetterNamesTheStepOfAnEarlierAttempt(t *testing.T) {
+	runs := 0
+	rig.Bubble(t, func(ctx context.Context, j *onceq.Job) error {
+		if runs++; runs == 1 {
+			if _, err := onceq.Step(ctx, j, "charge", func(context.Context) (int, error) { return 1, nil }); err != nil {
+				return err
+			}
+			return errors.New("the shipper says no")
+		}
+		return onceq.Permanent(errors.New("no such customer"))
+	}, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Minute)
+		if m := r.Letter(onceq.ClassPermanent); m.Meta.Dead.Saved != "charge" {
+			r.Errorf("the letter says that %q was saved last", m.Meta.Dead.Saved)
+		}
+	}, rig.Warnings)
+}

@@ -26,6 +26,8 @@ type books interface {
 	migrate(ctx context.Context) error
 	// pay notes a payment for the order, and the job done, in one transaction.
 	pay(ctx context.Context, j *onceq.Job) error
+	// note notes a payment for the order, by itself.
+	note(ctx context.Context, order string, fence uint64) error
 	// paid tells the fences of the payments of each order.
 	paid(ctx context.Context) (map[string][]uint64, error)
 	// blocked tells whether a process that was stopped keeps all others from writing.
@@ -94,6 +96,11 @@ func (b *sqliteBooks) pay(ctx context.Context, j *onceq.Job) error {
 		return err
 	}
 	return tx.Commit()
+}
+
+func (b *sqliteBooks) note(ctx context.Context, order string, fence uint64) error {
+	_, err := b.db.ExecContext(ctx, insertPayment, order, int64(fence))
+	return err
 }
 
 func (b *sqliteBooks) paid(ctx context.Context) (map[string][]uint64, error) {
@@ -168,6 +175,11 @@ func (b *postgresBooks) pay(ctx context.Context, j *onceq.Job) error {
 		}
 		return b.s.CompleteTx(ctx, tx, j, nil)
 	})
+}
+
+func (b *postgresBooks) note(ctx context.Context, order string, fence uint64) error {
+	_, err := b.pool.Exec(ctx, insertPayment, order, int64(fence))
+	return err
 }
 
 func (b *postgresBooks) paid(ctx context.Context) (map[string][]uint64, error) {

@@ -53,6 +53,8 @@ func TestMain(m *testing.M) {
 		play(pausedVariable, obey)
 	case os.Getenv(outboxVariable) != "":
 		play(outboxVariable, serveOutbox)
+	case os.Getenv(stepsVariable) != "":
+		play(stepsVariable, workSteps)
 	case os.Getenv(tablesVariable) != "":
 		play(tablesVariable, relayTables)
 	default:
@@ -123,6 +125,21 @@ func TestChaos(t *testing.T) {
 					}
 				})
 				s.run(share)
+			})
+		})
+	}
+	if !allSteps() {
+		proof.Leave(t, "internal/tests/chaos: two of three traps of the mode steps")
+	}
+	for i, store := range []string{"sqlite", "postgres", "dynamodb"} {
+		all.Go(func() {
+			t.Run("steps-"+store, func(t *testing.T) {
+				t.Cleanup(func() {
+					if t.Failed() {
+						t.Logf("-seed %d", from)
+					}
+				})
+				walkSteps(t, store, rand.New(rand.NewPCG(from, 1000+uint64(i))))
 			})
 		})
 	}

@@ -84,13 +84,21 @@ func (b *dynamoBooks) pay(ctx context.Context, j *onceq.Job) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 20*time.Second, errors.New("the transaction takes too long"))
 	defer cancel()
 	return b.s.Commit(ctx, j, nil, types.TransactWriteItem{Put: &types.Put{
-		TableName: &b.at.Payments,
-		Item: map[string]types.AttributeValue{
-			"id":    &types.AttributeValueMemberS{Value: rand.Text()},
-			"order": &types.AttributeValueMemberS{Value: j.Key().Key},
-			"fence": &types.AttributeValueMemberN{Value: strconv.FormatUint(j.Fence(), 10)},
-		},
+		TableName: &b.at.Payments, Item: payment(j.Key().Key, j.Fence()),
 	}})
+}
+
+func payment(order string, fence uint64) map[string]types.AttributeValue {
+	return map[string]types.AttributeValue{
+		"id":    &types.AttributeValueMemberS{Value: rand.Text()},
+		"order": &types.AttributeValueMemberS{Value: order},
+		"fence": &types.AttributeValueMemberN{Value: strconv.FormatUint(fence, 10)},
+	}
+}
+
+func (b *dynamoBooks) note(ctx context.Context, order string, fence uint64) error {
+	_, err := b.client.PutItem(ctx, &dynamodb.PutItemInput{TableName: &b.at.Payments, Item: payment(order, fence)})
+	return err
 }
 
 func (b *dynamoBooks) paid(ctx context.Context) (map[string][]uint64, error) {

@@ -20,6 +20,13 @@ type audit struct {
 	clock  int
 	claims []wonClaim
 	starts int // that may have been recorded
+	saves  []keptState
+}
+
+// keptState is an answer that a state is kept.
+type keptState struct {
+	state []byte
+	given int // on the audit's clock
 }
 
 // wonClaim is an answer that a claim was won.
@@ -29,6 +36,7 @@ type wonClaim struct {
 	fence        uint64
 	asked, given int // on the audit's clock, which counts
 	at           time.Time
+	state        []byte // that came with it
 }
 
 func (a *audit) tick() int {
@@ -55,7 +63,7 @@ func (s *audited) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe
 	defer s.a.mu.Unlock()
 	for i, c := range cs {
 		if c.Err == nil && c.Outcome == dedupe.Won && !strings.HasPrefix(rs[i].Key.Scope, ":") { // a seat is no job
-			s.a.claims = append(s.a.claims, wonClaim{s.by, rs[i].Token, c.Lease.Fence, asked, given, time.Now()})
+			s.a.claims = append(s.a.claims, wonClaim{s.by, rs[i].Token, c.Lease.Fence, asked, given, time.Now(), c.State})
 		}
 	}
 	return cs, err
@@ -67,7 +75,20 @@ func (s *audited) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Rene
 	s.a.count(rs, 1, func(int) bool { return true })
 	as, err := s.Store.Renew(ctx, rs)
 	s.a.count(rs, -1, func(i int) bool { return err == nil && i < len(as) && as[i].Err != nil })
+	s.a.kept(rs, as)
 	return as, err
+}
+
+// kept notes the states that the store says it keeps.
+func (a *audit) kept(rs []dedupe.Renewal, as []dedupe.Renewed) {
+	given := a.tick()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range as {
+		if as[i].Err == nil && rs[i].State != nil {
+			a.saves = append(a.saves, keptState{rs[i].State, given})
+		}
+	}
 }
 
 // count counts starts that may have been recorded.

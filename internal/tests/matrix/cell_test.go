@@ -62,13 +62,16 @@ func (w wrong) cannot(b *backend, op onceqtest.Op, m mode) string {
 
 // skips tells whether the scenario makes no sense in the mode.
 func (b *backend) skips(m mode, s scenario) bool {
-	return s.careless && m != completeTx || s.held && (m == park || !b.virtual || b.plain)
+	return s.careless && m != completeTx || s.held && (m == park || !b.virtual || b.plain) || s.steps && b.stepless(m)
 }
 
 // absent is why a scenario has no such call; "" = nobody knows.
 func (b *backend) absent(m mode, s scenario, op onceqtest.Op) string {
 	if s.held && b.skips(m, s) {
 		return "what is held is as on the memory queue; under Park it waits for its operator"
+	}
+	if s.steps && b.skips(m, s) {
+		return "steps are saved as on the same store, or as under effect-key and park"
 	}
 	if b.skips(m, s) {
 		return "a handler that hides its error loses its effect: only a transaction forgives that"
@@ -101,7 +104,7 @@ func (b *backend) absent(m mode, s scenario, op onceqtest.Op) string {
 			return "nothing is given back"
 		}
 	case onceqtest.Renew, onceqtest.Extend:
-		if !s.long {
+		if !s.long && !(s.steps && op == onceqtest.Renew) {
 			return "the job is shorter than a beat"
 		}
 	}
@@ -131,6 +134,8 @@ func (b *backend) elsewhere(c onceqtest.Call, s scenario) string {
 		}
 	case onceqtest.Renew, onceqtest.Extend:
 		switch {
+		case s.steps && c.Op == onceqtest.Renew && c.N <= len(stepNames):
+			return "" // they are saves
 		case c.N > 2:
 			return "one beat is as another"
 		case !s.long && !b.virtual:
@@ -245,6 +250,10 @@ func (w *world) checkPromise(letters []*broker.Message) {
 		}
 	}
 
+	if w.scenario.steps {
+		w.checkSteps(rec, letters)
+		return
+	}
 	w.mu.Lock()
 	n, keys, tokens := len(w.calls), make(map[string]bool), make(map[dedupe.Token]int)
 	for _, c := range w.calls {

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	if !chosen { // cells wait more than they work
 		_ = flag.Set("test.parallel", "32")
 	}
-	if err := part(os.Getenv("ONCEQ_MATRIX")); err != nil {
+	if err := part(os.Getenv(partVariable)); err != nil {
 		fmt.Fprintln(os.Stderr, "matrix:", err)
 		os.Exit(2)
 	}
@@ -38,6 +38,9 @@ func TestMain(m *testing.M) {
 
 // lives are the worlds whose time is real.
 var lives = []string{"postgres", "postgres-queue", "dynamodb"}
+
+// partVariable is set by make test.
+const partVariable = "ONCEQ_MATRIX"
 
 // raced asks for one call in racedOf, drawn by the run's seed, of each scenario in virtual time.
 var raced bool
@@ -189,7 +192,7 @@ func (b *backend) scenario(t *testing.T, m mode, s scenario, sum *sum) {
 		}
 		// What comes late comes into what the scenario has made of the job meanwhile.
 		onlyLate := b.elsewhere(c, s) != ""
-		if onlyLate && (c.Op != onceqtest.Claim || !s.retried) {
+		if onlyLate && (c.Op != onceqtest.Claim || !s.retried && !s.steps) {
 			continue
 		}
 		t.Run(fmt.Sprintf("%s-%d", c.Op, c.N), func(t *testing.T) {
@@ -200,6 +203,10 @@ func (b *backend) scenario(t *testing.T, m mode, s scenario, sum *sum) {
 				}
 				if why := w.cannot(b, c.Op, m); why != "" {
 					sum.no(why)
+					continue
+				}
+				if s.steps && b.leaves(t, fmt.Sprint(m, c.Op, c.N, w.name)) {
+					sum.no("left to make proof")
 					continue
 				}
 				t.Run(w.name, func(t *testing.T) {

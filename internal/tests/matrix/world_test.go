@@ -50,6 +50,7 @@ type scenario struct {
 	// first two runs end in an error.
 	held     bool
 	careless bool // the handler returns nil whatever its commit said: only a transaction forgives that
+	steps    bool // the handler saves three steps, each with an effect of its own
 }
 
 var scenarios = []scenario{
@@ -60,6 +61,7 @@ var scenarios = []scenario{
 	{name: "long", copies: 1, long: true},
 	{name: "held", copies: 1, retried: true, held: true},
 	{name: "careless", copies: 1, careless: true},
+	{name: "steps", copies: 1, steps: true},
 }
 
 // world is what outlives the processes: the queues, the database, the API.
@@ -91,6 +93,7 @@ type world struct {
 type apiCall struct {
 	key   string // its idempotency key
 	token dedupe.Token
+	step  string // of whose it is, where the job has steps
 }
 
 // newWorld opens the database and puts the messages into the queue.
@@ -258,6 +261,8 @@ func (k *worker) handle(ctx context.Context, j *onceq.Job) error {
 		}
 	}
 	switch {
+	case w.scenario.steps:
+		return k.handleSteps(ctx, j)
 	case w.scenario.permanent:
 		return onceq.Permanent(errors.New("no such customer"))
 	case w.scenario.retried && first:
@@ -275,7 +280,7 @@ func (k *worker) handle(ctx context.Context, j *onceq.Job) error {
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.calls = append(w.calls, apiCall{j.EffectKey("pay"), j.Lease().Token})
+		w.calls = append(w.calls, apiCall{key: j.EffectKey("pay"), token: j.Lease().Token})
 		return nil
 	})
 	if err != nil && w.mode == park {

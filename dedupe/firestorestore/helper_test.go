@@ -1,0 +1,132 @@
+package firestorestore
+
+import (
+	"crypto/rand"
+	"os"
+	"testing"
+	"time"
+
+	"cloud.google.com/go/firestore"
+	apiv1 "cloud.google.com/go/firestore/apiv1"
+	"cloud.google.com/go/firestore/apiv1/firestorepb"
+	"google.golang.org/api/option"
+
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/storetest"
+)
+
+// What the tests of all stores say.
+type job = storetest.Job
+
+var (
+	newToken  = storetest.Token
+	request   = storetest.Request
+	claimAll  = storetest.ClaimAll
+	claimOne  = storetest.Claim
+	getOne    = storetest.Get
+	settle    = storetest.Settle
+	settleOne = storetest.End
+	renewOne  = storetest.Renew
+)
+
+// world is a server, and a client of each kind.
+type world struct {
+	client *firestore.Client
+	api    *apiv1.Client
+}
+
+// emulator is the emulator that FIRESTORE_EMULATOR_HOST names; none skips the test.
+func emulator(tb testing.TB, opts ...option.ClientOption) *world {
+	tb.Helper()
+	if os.Getenv("FIRESTORE_EMULATOR_HOST") == "" {
+		tb.Skip("FIRESTORE_EMULATOR_HOST names no Firestore emulator")
+	}
+	return dial(tb, opts...)
+}
+
+func dial(tb testing.TB, opts ...option.ClientOption) *world {
+	tb.Helper()
+	c, err := firestore.NewClient(tb.Context(), "onceq-tests", opts...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	a, err := NewAPI(tb.Context(), opts...)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			tb.Error(err)
+		}
+		if err := a.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return &world{c, a}
+}
+
+// store is a store with a collection of its own.
+func (w *world) store(tb testing.TB, o *Options) *Store {
+	tb.Helper()
+	return w.storeIn(tb, "t"+rand.Text(), o)
+}
+
+func (w *world) storeIn(tb testing.TB, collection string, o *Options) *Store {
+	tb.Helper()
+	s, err := New(w.client, w.api, collection, o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// second is another worker's store on the same collection.
+func second(tb testing.TB, s *Store) *Store {
+	tb.Helper()
+	o, err := New(s.client, s.api, s.client.DocFromFullPath(s.docs+"/x").Parent.ID, &Options{TTLField: s.ttl, Sweep: s.sweeps})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return o
+}
+
+// raw is the document under k; nil where there is none.
+func raw(tb testing.TB, s *Store, k dedupe.Key) *firestorepb.Document {
+	tb.Helper()
+	docs, err := s.fetch(tb.Context(), "raw", []string{s.name(k)})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return docs[s.name(k)]
+}
+
+func putRaw(tb testing.TB, s *Store, k dedupe.Key, f fields) {
+	tb.Helper()
+	doc := &firestorepb.Document{Name: s.name(k), Fields: map[string]*firestorepb.Value{}}
+	for name, v := range f {
+		doc.Fields[name] = toValue(v)
+	}
+	out, err := s.api.BatchWrite(tb.Context(), &firestorepb.BatchWriteRequest{
+		Database: s.database, Writes: []*firestorepb.Write{{Operation: &firestorepb.Write_Update{Update: doc}}},
+	})
+	if err != nil || out.Status[0].GetCode() != 0 {
+		tb.Fatal(err, out.GetStatus())
+	}
+}
+
+// age lets d go by for the record under k.
+func age(tb testing.TB, s *Store, k dedupe.Key, d time.Duration) {
+	tb.Helper()
+	doc := raw(tb, s, k)
+	if doc == nil {
+		return
+	}
+	f := fields{}
+	for name, v := range doc.Fields {
+		f[name] = fromValue(v)
+		if t, ok := f[name].(time.Time); ok && name != fieldSent {
+			f[name] = t.Add(-d)
+		}
+	}
+	putRaw(tb, s, k, f)
+}

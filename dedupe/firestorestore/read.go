@@ -1,0 +1,360 @@
+package firestorestore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"cloud.google.com/go/firestore/apiv1/firestorepb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
+	"github.com/onceq/onceq/internal/retry"
+)
+
+// This file owns what reads: Get, List, the time, and the sweep, which reads before it deletes.
+// Operators and their tools call them, and a worker calls Get after a Commit. Nothing here is
+// locked.
+
+// repeat makes a request that only reads until it is answered.
+func (s *Store) repeat(ctx context.Context, call string, read func(ctx context.Context) error) error {
+	for n := 1; ; n++ {
+		try, cancel := s.try(ctx)
+		err := read(try)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		code := status.Code(err)
+		if ctx.Err() != nil || n == maxTries || !passes(code) && code != codes.Aborted || !retry.Rest(ctx, retry.Pause(n)) {
+			return s.explain(ctx, call, err)
+		}
+	}
+}
+
+// fetch reads documents by name, strongly consistent, in one request. What is not there is not in
+// the answer.
+func (s *Store) fetch(ctx context.Context, call string, names []string) (docs map[string]*firestorepb.Document, err error) {
+	unique := slices.Compact(slices.Sorted(slices.Values(names)))
+	err = s.repeat(ctx, call, func(ctx context.Context) error {
+		docs = make(map[string]*firestorepb.Document, len(unique))
+		asked := s.clock.ask()
+		in, err := s.api.BatchGetDocuments(ctx, &firestorepb.BatchGetDocumentsRequest{Database: s.database, Documents: unique}, once)
+		if err != nil {
+			return err
+		}
+		for n := 0; ; n++ {
+			out, err := in.Recv()
+			switch {
+			case errors.Is(err, io.EOF) && n >= len(unique):
+				return nil
+			case errors.Is(err, io.EOF):
+				return status.Errorf(codes.Internal, "%d answers about %d documents", n, len(unique))
+			case err != nil:
+				return err
+			}
+			if n == 0 && out.GetReadTime() != nil {
+				s.clock.observe(out.GetReadTime().AsTime(), asked)
+			}
+			if d := out.GetFound(); d != nil {
+				docs[d.GetName()] = d
+			}
+		}
+	})
+	return docs, err
+}
+
+// time is the service's. A process does not know it before its first answer, nor after its host was
+// suspended or its clock was set. Then it asks for a document that is never there.
+func (s *Store) time(ctx context.Context, call string) (reading, error) {
+	for range 3 {
+		sent := time.Now()
+		if now, known := s.clock.now(); known {
+			return reading{now, sent}, nil
+		}
+		if _, err := s.fetch(ctx, call, []string{s.docs + "/clock"}); err != nil {
+			return reading{}, err
+		}
+	}
+	sent := time.Now() // the host sleeps all the time; nothing better is to be had
+	now, _ := s.clock.now()
+	return reading{now, sent}, nil
+}
+
+// Get reads records, strongly consistent, all in one request. It is for people, and for what never
+// changes: no other answer of the store rests on a read alone.
+func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	if err := s.ready(ctx, len(ks)); err != nil {
+		return nil, err
+	}
+	found := make([]*dedupe.Record, len(ks))
+	if len(ks) == 0 {
+		return found, nil
+	}
+	names := make([]string, len(ks))
+	for i, k := range ks {
+		names[i] = s.name(k)
+	}
+	docs, err := s.fetch(ctx, "Get", names)
+	if err != nil {
+		return nil, err
+	}
+	now, _ := s.clock.now()
+	for i, k := range ks {
+		st, err := s.decode(k, docs[names[i]])
+		if err != nil {
+			return nil, fmt.Errorf("firestorestore: Get: %w", err)
+		}
+		if st != nil && st.rec.Status != 0 && !st.rec.Expired(now) {
+			found[i] = &st.rec
+		}
+	}
+	return found, nil
+}
+
+// List goes through records in the order of scope, then key, byte by byte. Firestore has no such
+// order without an index of both, which would slow down every claim. So List first reads the whole
+// collection, whatever it looks for, and keeps the keys of what matches. Then it reads each record
+// when its turn comes. A record that has ceased to match meanwhile is left out, and a new one is
+// not seen. Each document of the first part costs a read, and each record that the caller takes
+// another.
+//
+// A list of failed, parked or released records asks the index of the field "attention" instead, and
+// reads as many documents as there are of these.
+func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
+	return func(yield func(*dedupe.Record, error) bool) {
+		keys, err := s.matching(ctx, &q)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		left := q.Limit
+		for len(keys) > 0 {
+			n := min(len(keys), 100)
+			if q.Limit > 0 {
+				n = min(n, left)
+			}
+			var part []dedupe.Key
+			part, keys = keys[:n], keys[n:]
+			rs, err := s.Get(ctx, part)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, r := range rs {
+				if r == nil || !records.Matches(r, &q) {
+					continue
+				}
+				if !yield(r, nil) {
+					return
+				}
+				if left--; left == 0 {
+					return
+				}
+			}
+		}
+	}
+}
+
+// matching are the keys of the records that q selects, in order.
+func (s *Store) matching(ctx context.Context, q *dedupe.Query) ([]dedupe.Key, error) {
+	if err := s.ready(ctx, 1); err != nil {
+		return nil, err
+	}
+	at, err := s.time(ctx, "List")
+	if err != nil {
+		return nil, err
+	}
+	var where *firestorepb.StructuredQuery_Filter
+	if s.Indexed(*q) {
+		where = filter(fieldAttention, firestorepb.StructuredQuery_FieldFilter_EQUAL, q.Status.String())
+	}
+	var keys []dedupe.Key
+	for doc, err := range s.query(ctx, "List", where, "", 0, fieldKey, fieldScope, fieldStatus, fieldUpdated, fieldLease, s.ttl) {
+		if err != nil {
+			return nil, err
+		}
+		d := decoder{f: fields{}}
+		for f, v := range doc.GetFields() {
+			d.f[f] = fromValue(v)
+		}
+		r := dedupe.Record{Key: dedupe.Key{Scope: d.text(fieldScope), Key: d.text(fieldKey)}}
+		if d.f[fieldStatus] == forgotten {
+			continue
+		}
+		r.Status, err = dedupe.ParseStatus(d.text(fieldStatus))
+		r.Updated, r.LeaseUntil, r.Expires = get[time.Time](&d, fieldUpdated), get[time.Time](&d, fieldLease), get[time.Time](&d, s.ttl)
+		// Get tells what is wrong with a record that cannot be read.
+		if d.err != nil || err != nil || !r.Expired(at.now) && records.Matches(&r, q) {
+			keys = append(keys, r.Key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b dedupe.Key) int {
+		return cmp.Or(strings.Compare(a.Scope, b.Scope), strings.Compare(a.Key, b.Key))
+	})
+	return keys, nil
+}
+
+// Indexed reports whether an index answers q: that of "attention" does where q asks for failed,
+// parked or released records. It does no I/O.
+func (s *Store) Indexed(q dedupe.Query) bool { return needsAttention(q.Status) }
+
+func filter(field string, op firestorepb.StructuredQuery_FieldFilter_Operator, v any) *firestorepb.StructuredQuery_Filter {
+	return &firestorepb.StructuredQuery_Filter{FilterType: &firestorepb.StructuredQuery_Filter_FieldFilter{
+		FieldFilter: &firestorepb.StructuredQuery_FieldFilter{Field: reference(field), Op: op, Value: toValue(v)},
+	}}
+}
+
+func reference(field string) *firestorepb.StructuredQuery_FieldReference {
+	return &firestorepb.StructuredQuery_FieldReference{FieldPath: field}
+}
+
+// page is how many documents one query reads, so that none takes longer than Firestore allows.
+const page = 2000
+
+// query goes through the collection's documents with some of their fields, in the order of their
+// names, or of a field. limit bounds them; 0 = all. The sequence ends after the first error.
+func (s *Store) query(ctx context.Context, call string, where *firestorepb.StructuredQuery_Filter, order string, limit int, fields ...string) iter.Seq2[*firestorepb.Document, error] {
+	const byName = "__name__"
+	q := &firestorepb.StructuredQuery{
+		From:  []*firestorepb.StructuredQuery_CollectionSelector{{CollectionId: s.docs[strings.LastIndexByte(s.docs, '/')+1:]}},
+		Where: where, Select: &firestorepb.StructuredQuery_Projection{},
+	}
+	for _, f := range fields {
+		q.Select.Fields = append(q.Select.Fields, reference(f))
+	}
+	if order != "" {
+		q.OrderBy = append(q.OrderBy, &firestorepb.StructuredQuery_Order{Field: reference(order), Direction: firestorepb.StructuredQuery_ASCENDING})
+	}
+	q.OrderBy = append(q.OrderBy, &firestorepb.StructuredQuery_Order{Field: reference(byName), Direction: firestorepb.StructuredQuery_ASCENDING})
+	return func(yield func(*firestorepb.Document, error) bool) {
+		for left := limit; ; {
+			n := page
+			if limit > 0 {
+				n = min(n, left)
+			}
+			q.Limit = wrapperspb.Int32(int32(n))
+			docs, err := s.queryPage(ctx, call, q)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, d := range docs {
+				if !yield(d, nil) {
+					return
+				}
+			}
+			left -= len(docs)
+			if len(docs) < n || limit > 0 && left == 0 {
+				return
+			}
+			last := docs[len(docs)-1]
+			q.StartAt = &firestorepb.Cursor{}
+			if order != "" {
+				q.StartAt.Values = append(q.StartAt.Values, last.GetFields()[order])
+			}
+			q.StartAt.Values = append(q.StartAt.Values, &firestorepb.Value{ValueType: &firestorepb.Value_ReferenceValue{ReferenceValue: last.GetName()}})
+		}
+	}
+}
+
+func (s *Store) queryPage(ctx context.Context, call string, q *firestorepb.StructuredQuery) (docs []*firestorepb.Document, err error) {
+	err = s.repeat(ctx, call, func(ctx context.Context) error {
+		docs = docs[:0]
+		in, err := s.api.RunQuery(ctx, &firestorepb.RunQueryRequest{
+			Parent: s.parent, QueryType: &firestorepb.RunQueryRequest_StructuredQuery{StructuredQuery: q},
+		}, once)
+		if err != nil {
+			return err
+		}
+		for {
+			out, err := in.Recv()
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if d := out.GetDocument(); d != nil {
+				docs = append(docs, d)
+			}
+		}
+	})
+	return docs, err
+}
+
+// Now is the service's time, by which the store judges leases: the host's, corrected by the times
+// in every answer. A store that has had no answer yet reads a document for it.
+func (s *Store) Now(ctx context.Context) (time.Time, error) {
+	if err := s.ready(ctx, 0); err != nil {
+		return time.Time{}, err
+	}
+	at, err := s.time(ctx, "Now")
+	return at.now, err
+}
+
+// Sweep deletes at most limit documents that have expired, the oldest first; 0 or less = all. Each
+// costs a read and a deletion. Without Options.Sweep it does nothing, because the TTL policy does
+// it.
+func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
+	if err := s.ready(ctx, 0); err != nil || !s.sweeps {
+		return 0, err
+	}
+	at, err := s.time(ctx, "Sweep")
+	if err != nil {
+		return 0, err
+	}
+	gone := 0
+	where := filter(s.ttl, firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, at.now)
+	var batch []*firestorepb.Write
+	for doc, err := range s.query(ctx, "Sweep", where, s.ttl, max(0, limit), s.ttl) {
+		if err != nil {
+			return gone, err
+		}
+		batch = append(batch, deletion(doc.GetName(), doc.GetUpdateTime()))
+		if len(batch) == maxBatch {
+			n, err := s.delete(ctx, batch)
+			if gone += n; err != nil {
+				return gone, err
+			}
+			batch = nil
+		}
+	}
+	n, err := s.delete(ctx, batch)
+	return gone + n, err
+}
+
+func deletion(name string, at *timestamppb.Timestamp) *firestorepb.Write {
+	return &firestorepb.Write{
+		Operation:       &firestorepb.Write_Delete{Delete: name},
+		CurrentDocument: &firestorepb.Precondition{ConditionType: &firestorepb.Precondition_UpdateTime{UpdateTime: at}},
+	}
+}
+
+// delete tells how many of the documents are gone. What has changed since it was read, or is held,
+// stays.
+func (s *Store) delete(ctx context.Context, batch []*firestorepb.Write) (gone int, err error) {
+	if len(batch) == 0 {
+		return 0, nil
+	}
+	err = s.repeat(ctx, "Sweep", func(ctx context.Context) error {
+		out, err := s.api.BatchWrite(ctx, &firestorepb.BatchWriteRequest{Database: s.database, Writes: batch}, once)
+		for _, st := range out.GetStatus() {
+			if codes.Code(st.GetCode()) == codes.OK {
+				gone++
+			}
+		}
+		return err
+	})
+	return gone, err
+}
