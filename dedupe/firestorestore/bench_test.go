@@ -153,8 +153,8 @@ func BenchmarkJobs(b *testing.B) {
 	}
 }
 
-// BenchmarkTen is a claim of ten beside a claim of one, in turns with the same by hand: near, and 20
-// ms away, which is what the service is, because the emulator itself needs some hundred
+// BenchmarkTen is a claim of ten beside a claim of one, in turns with the same by hand: near, and
+// 20 ms away, which is what the service is, because the emulator itself needs some hundred
 // microseconds of the same processors for each write. One operation is a round.
 func BenchmarkTen(b *testing.B) {
 	for _, way := range []time.Duration{0, 20 * time.Millisecond} {
