@@ -45,7 +45,7 @@ func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.C
 			if a.Outcome == dedupe.Won {
 				a.Lease.Deadline = at.sent.Add(q.TTL)
 			}
-			return s.encode(&r, ""), nil
+			return s.encode(&r, found, ""), nil
 		}
 	}
 	if err := s.run(ctx, "Claim", cs); err != nil {
@@ -102,7 +102,7 @@ func (s *Store) Renew(ctx context.Context, ns []dedupe.Renewal) ([]dedupe.Renewe
 				return nil, err
 			}
 			a.Deadline = at.sent.Add(n.TTL)
-			return s.encode(&r, ""), nil
+			return s.encode(&r, found, ""), nil
 		}
 	}
 	if err := s.run(ctx, "Renew", cs); err != nil {
@@ -146,7 +146,7 @@ func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 			if open := t.Joined && t.To == dedupe.Done && a.Status != dedupe.Done; !changed && !open {
 				return nil, nil
 			}
-			next := s.encode(&r, found.commit)
+			next := s.encode(&r, found, found.commit)
 			if !changed {
 				next.fields[fieldProbe] = toValue(rand.Text())
 			}

@@ -168,7 +168,7 @@ func (s *Store) fit(c *change) error {
 	r.Past = nil
 	r.ErrClass, r.FirstErr, r.LastErr = short(r.ErrClass), short(r.FirstErr), short(r.LastErr)
 	elided := c.next.elided
-	c.next = s.encode(&r, c.next.commit)
+	c.next = s.encode(&r, c.found, c.next.commit)
 	c.next.elided = elided
 	if n := c.next.weight(); n > most {
 		return fmt.Errorf("%w: the record would have %d bytes, the limit is %d", dedupe.ErrResultSize, n, most)

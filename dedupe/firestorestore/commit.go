@@ -181,7 +181,7 @@ func (c *commit) complete(found *stored, at reading) (*stored, error) {
 	case !changed:
 		return nil, lost("this claim is " + found.rec.Status.String() + " already")
 	}
-	ch := &change{key: c.lease.Key, name: c.s.name(c.lease.Key), found: found, next: c.s.encode(&r, c.id)}
+	ch := &change{key: c.lease.Key, name: c.s.name(c.lease.Key), found: found, next: c.s.encode(&r, found, c.id)}
 	if err := c.s.fit(ch); err != nil {
 		return nil, fmt.Errorf("firestorestore: Commit: nothing was written: %w", err)
 	}

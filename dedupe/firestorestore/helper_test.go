@@ -39,11 +39,11 @@ type world struct {
 }
 
 // emulator is the official emulator, with a project of the test's own.
-func emulator(tb testing.TB) *world {
+func emulator(tb testing.TB, opts ...grpc.DialOption) *world {
 	tb.Helper()
 	f := testgcp.NewFirestore(tb)
-	conn, err := grpc.NewClient("passthrough:///"+f.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithPerRPCCredentials(emulatorOwner{})) // the emulator lets nobody else call BatchWrite
+	conn, err := grpc.NewClient("passthrough:///"+f.Addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithPerRPCCredentials(emulatorOwner{}))...)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package firestorestore
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/base32"
 	"encoding/binary"
@@ -38,9 +39,9 @@ const (
 // column is a field of a document that holds a part of a record.
 type column struct {
 	name string
-	get  func(r *dedupe.Record) *firestorepb.Value         // nil is left out
-	set  func(r *dedupe.Record, v *firestorepb.Value) bool // reports whether v is of the column's kind
-	most func(r *dedupe.Record)                            // reads one that is left out; nil = zero
+	get  func(r *dedupe.Record, old *firestorepb.Value) *firestorepb.Value // nil is left out
+	set  func(r *dedupe.Record, v *firestorepb.Value) bool                 // reports whether v is of the column's kind
+	most func(r *dedupe.Record)                                            // reads one that is left out; nil = zero
 }
 
 var columns = []column{
@@ -111,15 +112,35 @@ func whenOver(r *dedupe.Record) time.Time {
 
 // coded is a column of values that get makes and set reads. get reports false for what is left out.
 func coded[V string | int64 | bool | []byte | time.Time](name string, get func(*dedupe.Record) (V, bool), set func(*dedupe.Record, V) bool) column {
-	return column{name: name, get: func(r *dedupe.Record) *firestorepb.Value {
-		if v, ok := get(r); ok {
-			return toValue(v)
+	return column{name: name, get: func(r *dedupe.Record, old *firestorepb.Value) *firestorepb.Value {
+		v, ok := get(r)
+		switch {
+		case !ok:
+			return nil
+		case old != nil && says(old, v):
+			return old
 		}
-		return nil
+		return toValue(v)
 	}, set: func(r *dedupe.Record, v *firestorepb.Value) bool {
 		got, ok := fromValue(v).(V)
 		return ok && set(r, got)
 	}}
+}
+
+// says reports whether old is v as it is stored.
+func says[V string | int64 | bool | []byte | time.Time](old *firestorepb.Value, v V) bool {
+	switch v := any(v).(type) {
+	case string:
+		return v != "" && old.GetStringValue() == v
+	case int64:
+		return v != 0 && old.GetIntegerValue() == v
+	case []byte:
+		return len(v) > 0 && bytes.Equal(old.GetBytesValue(), v)
+	case time.Time:
+		t := old.GetTimestampValue()
+		return t != nil && t.GetSeconds() == v.Unix() && int(t.GetNanos()) == v.Nanosecond()
+	}
+	return false
 }
 
 func text(name string, of func(*dedupe.Record) *string) column {
@@ -219,12 +240,18 @@ func needsAttention(st dedupe.Status) bool {
 	return st == dedupe.Failed || st == dedupe.Parked || st == dedupe.Released
 }
 
-// encode is r as a document.
-func (s form) encode(r *dedupe.Record, commit string) *stored {
+// encode is r as the document that takes the place of was, nil where there is none. It shares the
+// values that stay as they are.
+func (s form) encode(r *dedupe.Record, was *stored, commit string) *stored {
+	var old fields
+	if was != nil {
+		old = was.fields
+	}
 	f := make(fields, 16)
 	for i := range columns {
-		if v := columns[i].get(r); v != nil {
-			f[columns[i].name] = v
+		c := &columns[i]
+		if v := c.get(r, old[c.name]); v != nil {
+			f[c.name] = v
 		}
 	}
 	if commit != "" {
@@ -282,20 +309,7 @@ func (s form) differ(was, next *stored) (set, drop []string) {
 	return set, drop
 }
 
-func same(v, b *firestorepb.Value) bool {
-	switch a := v.GetValueType().(type) {
-	case *firestorepb.Value_StringValue:
-		b, ok := b.GetValueType().(*firestorepb.Value_StringValue)
-		return ok && a.StringValue == b.StringValue
-	case *firestorepb.Value_TimestampValue:
-		b, ok := b.GetValueType().(*firestorepb.Value_TimestampValue)
-		return ok && a.TimestampValue.GetSeconds() == b.TimestampValue.GetSeconds() && a.TimestampValue.GetNanos() == b.TimestampValue.GetNanos()
-	case *firestorepb.Value_IntegerValue:
-		b, ok := b.GetValueType().(*firestorepb.Value_IntegerValue)
-		return ok && a.IntegerValue == b.IntegerValue
-	}
-	return proto.Equal(v, b)
-}
+func same(a, b *firestorepb.Value) bool { return a == b || proto.Equal(a, b) }
 
 // equals reports whether both are the same document, apart from the fields of others.
 func (s form) equals(a, b *stored) bool {
