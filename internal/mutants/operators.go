@@ -300,4 +300,10 @@ var operators = []mutant{
 		Package: "internal/coretest/operating", Test: "TestCardErrorClasses",
 		Why: "a program that makes a class of each error must not fill the memory",
 	},
+	{
+		File: "send.go",
+		Text: `m.CorrelationID == "" && m.Dead == nil`, With: `m.CorrelationID == ""`,
+		Package: "internal/coretest/jobs", Test: "TestCorrelation",
+		Why: "a letter whose metadata is changed has no valid signature, and its replay does not reopen the failure",
+	},
 }
