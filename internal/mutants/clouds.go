@@ -79,4 +79,10 @@ var clouds = []mutant{
 		Package: "dedupe/firestorestore", Test: "TestZombie",
 		Why: "a worker that was overtaken writes over its successor",
 	},
+	{
+		File: "dedupe/firestorestore/change.go", Text: "case errors.Is(err, dedupe.ErrLeaseLost) && c.unknown:",
+		With:    "case errors.Is(err, context.Canceled):",
+		Package: "dedupe/firestorestore", Test: "TestRivalAfterALostRelease",
+		Why: "a release that was carried out is told as a lost lease, which says that nothing was written",
+	},
 }
