@@ -15,7 +15,8 @@ import (
 )
 
 // This file owns a worker's seat: how it gets a number, keeps it, moves down and leaves. One
-// goroutine of the worker calls Beat and Leave; Name may be called by any. Nothing is locked.
+// goroutine of the worker calls Beat, Fence and Leave; Name may be called by any. Nothing is
+// locked.
 //
 // Numbers take the place of a list, so that nobody needs to scan a table. A reader goes up from 0
 // and stops after two batches in which nobody sits (Seats). So takers prefer low numbers, leave no
@@ -75,6 +76,7 @@ type Seat struct {
 type place struct {
 	n     int // the number; -1 = none
 	token dedupe.Token
+	fence uint64
 	no    int // the number of the last card
 }
 
@@ -104,6 +106,9 @@ func (t *Seat) Name() string {
 	}
 	return ""
 }
+
+// Fence is that of the claim by which the worker took its seat; 0 where it has none.
+func (t *Seat) Fence() uint64 { return t.fence }
 
 // key is where the seat n of a queue is.
 func key(queue string, n int) dedupe.Key {
@@ -196,7 +201,7 @@ func (t *Seat) claim(ctx context.Context, n int) (bool, error) {
 	case c.Outcome != dedupe.Won:
 		return false, nil
 	}
-	t.setPlace(place{n, token, c.StateNo})
+	t.setPlace(place{n, token, c.Lease.Fence, c.StateNo})
 	return true, nil
 }
 

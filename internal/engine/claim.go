@@ -132,7 +132,7 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 	}
 	known := uint64(0)
 	if en.o.WentBack != nil {
-		known = en.o.Fences.highest.Load()
+		known = en.o.Fences.Known()
 	}
 	sent = time.Now()
 	ctx := CallContext(context.Background(), en.o.CallTimeout)
@@ -168,7 +168,7 @@ func (en *Engine[J]) inOrder(rs []*Run[J], answers []dedupe.Claim, known uint64)
 	if back != 0 {
 		en.o.WentBack(known, back)
 	}
-	en.o.Fences.learn(highest)
+	en.o.Fences.Learn(highest)
 }
 
 // each takes the first of equal keys, because a second message with the same key would only wait

@@ -13,8 +13,11 @@ type Fences struct{ highest atomic.Uint64 }
 // Forget begins anew, with a store that went back. It answers the highest fence that was known.
 func (f *Fences) Forget() uint64 { return f.highest.Swap(0) }
 
-// learn raises what is known.
-func (f *Fences) learn(fence uint64) {
+// Known is the highest fence that is known; whoever claims loads it before the claim is sent.
+func (f *Fences) Known() uint64 { return f.highest.Load() }
+
+// Learn raises what is known.
+func (f *Fences) Learn(fence uint64) {
 	for {
 		known := f.highest.Load()
 		if fence <= known || f.highest.CompareAndSwap(known, fence) {

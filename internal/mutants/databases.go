@@ -42,6 +42,11 @@ WHERE (SELECT`,
 		Why: "a sequence with a CACHE stops a queue at each claim",
 	},
 	{
+		File: "internal/steering/restored.go", Text: "if got <= known {", With: "if got < known {",
+		Package: "internal/coretest/outages", Test: "TestSeatWentBack",
+		Why: "an idle worker goes on beside a store that was restored behind it",
+	},
+	{
 		File: "internal/sqlitewriter/writer.go", Text: "len(w.turns) == 0 || len(w.queue) > 0 && time.Since(since) > stint", With: "len(w.turns) == 0 || since.IsZero()",
 		Package: "internal/sqlitewriter", Test: "TestTurns",
 		Why: "while handlers commit, no claim, renewal or settlement gets through, and leases run out",

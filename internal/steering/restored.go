@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -21,8 +22,8 @@ import (
 // This file owns what is done when a store went back in time: a backup was restored under running
 // workers, or a replica took over that lacked the last commits. No call fails then. Jobs that were
 // done since run again, and fences are given out a second time. The engine sees it by a fence
-// (internal/engine/fences.go), and a steward by the version of the rules. Both tell it from any
-// goroutine; the rest runs in one of its own, and nothing is locked.
+// (internal/engine/fences.go), and a steward by the fence of its seat and by the version of the
+// rules. Both tell it from any goroutine; the rest runs in one of its own, and nothing is locked.
 
 const (
 	// backAgain is how long a store that goes back again is the same story.
@@ -68,6 +69,18 @@ type Watchman struct {
 func (w *Watchman) FenceBack(known, got uint64) {
 	known = max(known, w.Fences.Forget()) // what it gives from now on is compared with itself
 	w.wentBack(known, fmt.Errorf("onceq: the store gave the fence %d, and had given %d before", got, known))
+}
+
+// seatTaken is told by a steward of the fence of its seat; 0 = it has lost it. known is as
+// FenceBack's.
+func (w *Watchman) seatTaken(known, got uint64) {
+	if got == 0 || !w.Store.Limits().OrderedFences {
+		return
+	}
+	if got <= known {
+		w.FenceBack(known, got)
+	}
+	w.Fences.Learn(got)
 }
 
 // versionBack is told by a steward that the rules have an older version than before.
@@ -140,7 +153,7 @@ func (w *Watchman) stopQueue(ctx context.Context, why error) error {
 		Do: control.Pause, Queue: w.Queue, By: "onceq",
 		Reason: controlstore.WentBack + " (" + strings.TrimPrefix(why.Error(), "onceq: ") + "): reconcile, see docs/restore.md, then resume",
 	}
-	_, err := controlstore.Change(ctx, w.Rules, func(rs *controlstore.Rules) error {
+	rs, err := controlstore.Change(ctx, w.Rules, func(rs *controlstore.Rules) error {
 		now := time.Now()
 		if slices.ContainsFunc(rs.Rules, func(r control.Rule) bool {
 			return r.Do == control.Pause && r.Queue == rule.Queue && r.OfQueue() && now.Before(r.Until) && strings.HasPrefix(r.Reason, controlstore.WentBack)
@@ -151,5 +164,27 @@ func (w *Watchman) stopQueue(ctx context.Context, why error) error {
 		rs.Rules = append(rs.Rules, rule)
 		return nil
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	if err := w.writeDown(ctx, &rule, &rs); err != nil {
+		w.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: the pause after the store went back in time is not in the audit", slog.Any("error", err))
+	}
+	return nil
+}
+
+// writeDown writes the pause into the audit. The pause is urgent, so it comes first.
+func (w *Watchman) writeDown(ctx context.Context, made *control.Rule, rs *controlstore.Rules) error {
+	a, err := controlstore.Begin(ctx, w.Rules, control.Entry{
+		Act: string(made.Do), By: made.By, Reason: made.Reason, Queue: made.Queue,
+		Detail: map[string]string{"until": made.Until.UTC().Format(time.RFC3339)},
+	})
+	if err != nil {
+		return err
+	}
+	result := map[string]string{"version": strconv.FormatUint(rs.Version, 10)}
+	if i := slices.IndexFunc(rs.Rules, func(r control.Rule) bool { return r.By == made.By && r.Reason == made.Reason && r.Until.Equal(made.Until) }); i >= 0 {
+		result["rule"] = rs.Rules[i].ID
+	}
+	return a.End(ctx, result, nil)
 }

@@ -357,11 +357,11 @@ func (s *Steward) keepSeat(ctx context.Context) {
 
 // beat writes the card. Nobody waits for it, and no job depends on it.
 func (s *Steward) beat(ctx context.Context) {
-	err := s.seat.Beat(ctx, s.describe(s.c.Glance()))
+	err := s.sit(ctx)
 	if errors.Is(err, controlstore.ErrSeatLost) {
 		s.c.Logger.LogAttrs(ctx, slog.LevelWarn, "onceq: the worker's seat was taken; it takes another", slog.Any("error", err))
 		s.c.Tell(s.c.Base, SeatLost, err)
-		err = s.seat.Beat(ctx, s.describe(s.c.Glance()))
+		err = s.sit(ctx)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -376,6 +376,17 @@ func (s *Steward) beat(ctx context.Context) {
 			s.c.Logger.LogAttrs(ctx, slog.LevelInfo, "onceq: the worker's card is written again", engine.ForSo(lasted))
 		}
 	}
+}
+
+// sit beats once. The claim of a seat has a fence as that of a job has. So a worker without jobs
+// notices, too, that the store went back behind it: its seat is gone, and the next one is older.
+func (s *Steward) sit(ctx context.Context) error {
+	known, had := s.c.Past.Fences.Known(), s.seat.Fence()
+	err := s.seat.Beat(ctx, s.describe(s.c.Glance()))
+	if got := s.seat.Fence(); got != had {
+		s.c.Past.seatTaken(known, got)
+	}
+	return err
 }
 
 // Words are what Health says of rules and seat.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
@@ -22,13 +23,14 @@ type past struct {
 	raised atomic.Int64
 	fails  atomic.Bool
 	other  atomic.Bool // its fences come in no order
+	least  uint64      // that is known when it goes back
 }
 
 func (p *past) RaiseFence(_ context.Context, known uint64) (back bool, err error) {
 	if p.fails.Load() {
 		return false, errors.New("permission denied")
 	}
-	if p.raised.Add(1); known < 5 {
+	if p.raised.Add(1); known < p.least {
 		return false, fmt.Errorf("the highest fence is given as %d", known)
 	}
 	p.back.Store(0)
@@ -38,9 +40,7 @@ func (p *past) RaiseFence(_ context.Context, known uint64) (back bool, err error
 // inPast runs f on a rig whose store may go back.
 func inPast(t *testing.T, f func(r *rig.Rig, p *past), options ...rig.Option) {
 	t.Helper()
-	p := new(past)
-	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
-		r.Start()
+	idleInPast(t, func(r *rig.Rig, p *past) {
 		for i := range 5 {
 			r.Send(fmt.Sprint("before ", i))
 			rig.Pass(time.Second)
@@ -48,6 +48,18 @@ func inPast(t *testing.T, f func(r *rig.Rig, p *past), options ...rig.Option) {
 		if r.Logged.Count("level=ERROR") != 0 || p.raised.Load() != 0 {
 			r.Error("a store that goes on has gone back")
 		}
+		p.least = 5
+		f(r, p)
+	}, options...)
+}
+
+// idleInPast is inPast before the first job.
+func idleInPast(t *testing.T, f func(r *rig.Rig, p *past), options ...rig.Option) {
+	t.Helper()
+	p := new(past)
+	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
+		r.Start()
+		rig.Pass(time.Second)
 		f(r, p)
 	}, append(options, func(r *rig.Rig) {
 		p.Store = r.Store
@@ -84,6 +96,11 @@ func TestStoreWentBack(t *testing.T) {
 		if h.State != onceq.StatePaused || len(h.Reasons) != 1 || !strings.Contains(h.Reasons[0], wentBack) {
 			r.Errorf("the worker is %+v", h)
 		}
+		acts := audited(r)
+		if len(acts) != 1 || acts[0].Act != "pause" || acts[0].By != "onceq" || acts[0].Queue != rig.Scope ||
+			acts[0].Result["rule"] == "" || !strings.HasPrefix(acts[0].Reason, wentBack) || acts[0].Ended.IsZero() {
+			r.Errorf("the audit is %+v", acts)
+		}
 		r.Send("paused")
 		rig.Pass(time.Hour)
 		if r.Seen.Started("paused") != 0 {
@@ -100,6 +117,72 @@ func TestStoreWentBack(t *testing.T) {
 		rig.Pass(time.Minute)
 		if h := r.W.Health(); h.State != onceq.StateRunning || p.raised.Load() != 1 {
 			r.Errorf("after the operator's word the worker is %+v, raised %d", h, p.raised.Load())
+		}
+	}, rig.Steered, rig.Watched)
+}
+
+// audited are the acts of the day.
+func audited(r *rig.Rig) (acts []control.Entry) {
+	r.Helper()
+	for e, err := range controlstore.Acts(r.Context(), r.Store.Store, time.Now().Add(-time.Hour), time.Now()) {
+		if err != nil {
+			r.Fatal(err)
+		}
+		acts = append(acts, e)
+	}
+	return acts
+}
+
+// unseat removes the worker's seat.
+func unseat(r *rig.Rig) (fence uint64) {
+	r.Helper()
+	k := dedupe.Key{Scope: controlstore.ScopeWorker, Key: r.W.Health().Seat}
+	rs, err := r.Store.Get(r.Context(), []dedupe.Key{k})
+	if err != nil || rs[0] == nil {
+		r.Fatal(k, rs, err)
+	}
+	if _, err := r.Store.Forget(r.Context(), []dedupe.Forgotten{{Key: k, Fence: rs[0].Fence, Force: true}}); err != nil {
+		r.Fatal(err)
+	}
+	return rs[0].Fence
+}
+
+// TestSeatWentBack: a worker that has run nothing notices by its seat. The backup does not have the
+// seat, and the next one gets the same fence again.
+func TestSeatWentBack(t *testing.T) {
+	for name, option := range map[string]rig.Option{"ordered": func(*rig.Rig) {}, "a fence for each key": func(r *rig.Rig) {
+		r.Store.Set(func(s *rig.Store) { s.ChangeLimits = nil })
+	}} {
+		t.Run(name, func(t *testing.T) {
+			idleInPast(t, func(r *rig.Rig, p *past) {
+				option(r)
+				p.least = unseat(r)
+				p.back.Store(1)
+				rig.Pass(2 * rig.Bound)
+				if name != "ordered" {
+					if r.Logged.Count(wentBack) != 0 || p.raised.Load() != 0 {
+						r.Error("fences that come in no order say nothing")
+					}
+					return
+				}
+				if r.Logged.Count("level=ERROR", wentBack) != 1 || p.raised.Load() != 1 {
+					r.Errorf("%d lines tell of it, raised %d", r.Logged.Count(wentBack), p.raised.Load())
+				}
+				if h := r.W.Health(); h.State != onceq.StatePaused || len(audited(r)) != 1 {
+					r.Errorf("the worker is %+v", h)
+				}
+			}, rig.Steered, rig.Watched)
+		})
+	}
+}
+
+// TestSeatTakenIsNoPast: a worker whose seat was removed takes another one of a store that goes on.
+func TestSeatTakenIsNoPast(t *testing.T) {
+	inPast(t, func(r *rig.Rig, p *past) {
+		unseat(r)
+		rig.Pass(2 * rig.Bound)
+		if r.Logged.Count("seat was taken") != 1 || r.Logged.Count(wentBack) != 0 || p.raised.Load() != 0 {
+			r.Error("a seat that was taken counts as a store that went back")
 		}
 	}, rig.Steered, rig.Watched)
 }

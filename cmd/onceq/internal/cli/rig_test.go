@@ -35,6 +35,7 @@ type rig struct {
 	queue    broker.Broker
 	dead     broker.Broker
 	store    dedupe.Store
+	db       *sql.DB // of a store in SQLite
 	storeURL string
 	dir      string
 	file     string // the configuration
@@ -69,7 +70,9 @@ func newRig(t *testing.T) *rig {
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return rigOn(t, store, "sqlite://"+filepath.ToSlash(path))
+	r := rigOn(t, store, "sqlite://"+filepath.ToSlash(path))
+	r.db = db
+	return r
 }
 
 func rigOn(t *testing.T, store dedupe.Store, storeURL string) *rig {
@@ -103,21 +106,29 @@ func (r *rig) config(text string) {
 
 func (r *rig) open(name string, attributes map[string]string) *awssqs.Broker {
 	r.Helper()
+	return r.openWith(name, attributes, nil)
+}
+
+func (r *rig) openWith(name string, attributes map[string]string, o *awssqs.Options) *awssqs.Broker {
+	r.Helper()
 	url, err := r.server.CreateQueue(name, attributes)
 	if err != nil {
 		r.Fatal(err)
 	}
-	client := sqs.New(sqs.Options{
+	b, err := awssqs.New(r.client(), url, o)
+	if err != nil {
+		r.Fatal(err)
+	}
+	return b
+}
+
+func (r *rig) client() *sqs.Client {
+	return sqs.New(sqs.Options{
 		BaseEndpoint: &r.server.URL, Region: "us-east-1", HTTPClient: r.server.Client(),
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
 			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
 		}),
 	})
-	b, err := awssqs.New(client, url, nil)
-	if err != nil {
-		r.Fatal(err)
-	}
-	return b
 }
 
 // answer is what a run of the command came to.
