@@ -276,7 +276,7 @@ func (in *intake) observeStart(r *run) (ctx context.Context) {
 
 func (in *intake) observeEnd(r *run) {
 	level := slog.LevelInfo
-	if r.Verdict.Class != "" {
+	if r.Verdict.Class != "" && r.Outcome != engine.Postponed {
 		level = slog.LevelWarn
 	}
 	logs := in.log.Enabled(r.Flow().Terms.Base, level)
@@ -320,7 +320,7 @@ func (in *intake) timing(r *run) JobReport {
 	t := in.recordOf(r, in.e.Timing(r))
 	t.Outcome, t.ErrClass, t.Err = Outcome(r.Outcome), r.Verdict.Class, r.Verdict.Text
 	if t.Outcome == OutcomePostponed {
-		t.ErrClass = "" // nothing has failed
+		t.ErrClass, t.Why = "", r.Why() // nothing has failed
 	}
 	t.Saved = r.LastSaved()
 	t.Result = r.Result()

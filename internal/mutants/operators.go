@@ -55,8 +55,8 @@ var operators = []mutant{
 		Why: "a failure is sent whose job was replayed since, and the report says that it was reopened",
 	},
 	{
-		File: "ops/reconcilesort.go", Text: `bytes.Compare(r[i].next, r[j].next) < 0`,
-		With:    `bytes.Compare(r[i].next, r[j].next) < -1`,
+		File: "ops/reconcilesort.go", Text: `bytes.Compare(all[i-1].next, all[i].next) > 0`,
+		With:    `bytes.Compare(all[i-1].next, all[i].next) > 1`,
 		Package: "ops", Test: "TestReconcileSorts",
 		Why: "in a long ledger the effects of one key do not come together, and a duplicate is not found",
 	},

@@ -169,4 +169,14 @@ var stepped = []mutant{
 		Package: "examples/agent", Test: "TestCrashInEachGap",
 		Why: "what was answered and saved is asked for again",
 	},
+	{
+		File: "hosts.go", Text: `if r.Verdict.Class != "" && r.Outcome != engine.Postponed {`, With: `if r.Verdict.Class != "" {`,
+		Package: "internal/coretest/operating", Test: "TestPostponedLine",
+		Why: "a job that sleeps, or meets a 429, warns at each hop",
+	},
+	{
+		File: "internal/engine/save.go", Text: "		ask.why.Store(new(verdict.Text(err)))\n", With: "",
+		Package: "internal/coretest/jobs", Test: "TestSaveThatItsCallerGivesUp",
+		Why: "a save that was given up does not say that the handler's own transaction was in its way",
+	},
 }
