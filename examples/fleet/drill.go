@@ -148,6 +148,9 @@ func drill(ctx context.Context, o *shop.Settings, name string, out, errs io.Writ
 	}
 	beside.Go(func() { d.books(working, dir) })
 	if err := d.harm(working, &f); err != nil {
+		if ctx.Err() != nil {
+			return nil // the operator has ended it
+		}
 		return errors.Join(err, context.Cause(working))
 	}
 	if f.outage > 0 {
