@@ -93,7 +93,7 @@ fmt-check:
 # GOOS=windows make vet looks at another system's files. The command is also built without some drivers.
 vet:
 	$(call each,$(GO) vet ./...)
-	@for tags in nosqlite nopubsub nosqlite,nopubsub; do echo "./cmd/onceq: $(GO) vet -tags $$tags"; (cd cmd/onceq && GOWORK=off $(GO) vet -tags $$tags . ./internal/places) || exit 1; done
+	@for tags in nosqlite nopubsub nofirestore nosqlite,nopubsub,nofirestore; do echo "./cmd/onceq: $(GO) vet -tags $$tags"; (cd cmd/onceq && GOWORK=off $(GO) vet -tags $$tags . ./internal/places) || exit 1; done
 
 fix-check:
 	$(call each,$(GO) fix -diff ./...)

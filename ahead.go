@@ -2,10 +2,10 @@ package onceq
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -97,6 +97,8 @@ type carrier struct {
 	keyOf      func(*broker.Message) (dedupe.Key, error) // nil = the metadata have the key
 	queue      *batch.Queue[*run]
 	acks, back func(*run)
+	told       told         // of the spell in which copies are refused
+	hung       atomic.Int32 // calls that are not waited for any more
 }
 
 // able reports whether a message like m can be sent anew. One without metadata would not be its
@@ -160,14 +162,14 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 	for i, r := range rs {
 		out[i] = c.copyOf(r)
 	}
-	ctx := engine.CallContext(context.Background(), c.call)
-	_, err := engine.Guard(func() ([]string, error) { return c.to.Send(ctx, out) })
-	ctx.Close()
+	err := c.sendTo(out)
 	if letter.IsTooMuch(err, len(rs)) {
 		return true
 	}
 	for i, r := range rs {
-		switch e := broker.ErrAt(err, i); {
+		e := broker.ErrAt(err, i)
+		c.tellRefused(r, e)
+		switch {
 		case e == nil:
 			r.Anew()
 			r.Action = engine.Ack
@@ -175,7 +177,7 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 		case r.Repeats(c.settle):
 			time.AfterFunc(retry.Pause(r.Tries()), func() { c.queue.Add(r) })
 		default:
-			c.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: a message that waits for longer than its queue keeps it could not be sent anew; it is given back, and becomes a dead letter of class too-early where it would not come again. May the worker send to WorkerConfig.Carry?",
+			c.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: a message that waits for longer than its queue keeps it could not be sent anew; it is given back, and becomes a dead letter of class too-early where it would not come again",
 				slog.String("job", r.Name()), slog.Any("error", e))
 			r.Anew()
 			r.Verdict.Delay = min(r.Verdict.Delay, c.patience().Step())
@@ -183,6 +185,57 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 		}
 	}
 	return false
+}
+
+// tellRefused says at the first copy that is refused what becomes of such messages. The role may
+// have no right to send, and nobody would know of it for days.
+func (c *carrier) tellRefused(r *run, err error) {
+	if err == nil {
+		return
+	}
+	if since, tell := c.told.shouldTell(); tell {
+		c.log.LogAttrs(r.Flow().Terms.Base, slog.LevelWarn, "onceq: messages cannot be sent anew that wait for longer than their queue keeps them; while that lasts they are given back, and become dead letters of class too-early where they would not come again. Does the worker have the right to send to WorkerConfig.Carry?",
+			engine.ForSo(since), slog.String("job", r.Name()), slog.Any("error", err))
+	}
+}
+
+// errHung says of copies that nobody knows whether they are stored.
+var errHung = errors.New("onceq: WorkerConfig.Carry does not end its call, although the call's context has ended")
+
+// mostHung bounds the calls that are not waited for any more. Beyond it nothing more is sent.
+const mostHung = 16
+
+// sendTo is one call of Send. A Sender that ignores its context is not waited for: what it was
+// given is given back, so that it takes no room from other jobs.
+func (c *carrier) sendTo(out []broker.Outgoing) error {
+	if c.hung.Load() >= mostHung {
+		return errHung
+	}
+	ctx := engine.CallContext(ahead.Carrying, c.call)
+	answer := make(chan error, 1)
+	var late atomic.Bool
+	go func() {
+		defer func() {
+			ctx.Close()
+			if !late.CompareAndSwap(false, true) {
+				c.hung.Add(-1)
+			}
+		}()
+		_, err := engine.Guard(func() ([]string, error) { return c.to.Send(ctx, out) })
+		answer <- err
+	}()
+	end := time.NewTimer(2 * c.call)
+	defer end.Stop()
+	select {
+	case err := <-answer:
+		return err
+	case <-end.C:
+		c.hung.Add(1)
+		if !late.CompareAndSwap(false, true) { // it has just ended
+			c.hung.Add(-1)
+		}
+		return errHung
+	}
 }
 
 // copyOf is the message that takes the place of the run's.

@@ -41,6 +41,7 @@ type intake struct {
 	carry     *carrier          // of a Worker that sends anew what waits for too long; else nil
 	ordered   bool              // the queue orders groups
 	keeps     time.Duration     // how long it keeps a message, where a configuration says so; 0 = unknown
+	isBusy    func(error) bool  // the store's word on a handler's error; nil = it has none
 }
 
 // deliveries is what a Processor's intakes differ in.
@@ -61,7 +62,7 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		source += ":" + d.name
 		log = log.With(slog.String("queue", d.name))
 	}
-	in := &intake{Processor: p, log: log, letters: d.letters, begun: time.Now(), queueName: cmp.Or(c.Queue, describe(d.queue).Name, source), ordered: d.limits.OrderedGroups, keeps: d.keeps}
+	in := &intake{Processor: p, log: log, letters: d.letters, begun: time.Now(), queueName: cmp.Or(c.Queue, describe(d.queue).Name, source), ordered: d.limits.OrderedGroups, keeps: d.keeps, isBusy: busyTeller(c.Store)}
 	in.past = steering.Watchman{Fences: &p.fences, Store: c.Store, Queue: in.queueName, CallTimeout: c.CallTimeout, Logger: log, Tell: in.tellSteering}
 	if c.Control.isOn() && d.slots+len(d.name) > 0 {
 		in.past.Rules = p.book.Store()
@@ -84,6 +85,14 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 	}
 	in.e = e
 	return in, nil
+}
+
+// busyTeller is how the store tells a busy database; nil = it does not.
+func busyTeller(s dedupe.Store) func(error) bool {
+	if t, ok := broker.As[dedupe.BusyTeller](s); ok {
+		return t.IsBusy
+	}
+	return nil
 }
 
 func (in *intake) queue() string { return in.queueName }
@@ -377,6 +386,7 @@ type foreign struct {
 
 	told       told
 	outlasting told // of the messages that the queue cannot keep
+	crowded    told // of the jobs whose transactions found their database busy
 }
 
 // told is when the log was told of something that goes on.

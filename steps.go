@@ -132,8 +132,9 @@ func Postpone(d time.Duration, why error) error {
 var errPostponed = errors.New("onceq: postponed")
 
 // Last is the class of the attempt before this one, and when that attempt ended, by the store's
-// clock. The class is "" where no attempt before has failed, and "postponed" after a [Postpone].
-// The time is zero for a first attempt.
+// clock. The class is "" where no attempt before has failed, "postponed" after a [Postpone], and
+// "interrupted" after one whose worker died: nobody knows how far that came. The time is zero for a
+// first attempt.
 func (j *Job) Last() (class string, at time.Time) {
 	if j.r == nil {
 		return "", time.Time{}
@@ -142,7 +143,9 @@ func (j *Job) Last() (class string, at time.Time) {
 }
 
 // LastAttempt reports whether an error now is the job's end, because MaxAttempts is reached: the
-// time to undo what its steps have done.
+// time to undo what its steps have done. A [Postpone] is not the end: return it, and undo nothing.
+// A crash of the last attempt is the end, too, and nobody undoes anything: the dead letter's class
+// is [ClassAttempts], and a replay of it goes on after the saved steps.
 func (j *Job) LastAttempt() bool { return j.r != nil && j.r.IsLastTry() }
 
 // step looks a name up, for the function fn.

@@ -52,6 +52,15 @@ type Indexed interface {
 	Indexed(q Query) bool
 }
 
+// BusyTeller is an optional interface of stores, and of what wraps one: it knows the errors by
+// which its database refuses a transaction, because another one holds a lock. Handlers' own
+// transactions on the store's database get such errors as well.
+type BusyTeller interface {
+	// IsBusy reports whether err says that a transaction was refused, and nothing of it was
+	// written. It does no I/O. Many goroutines call it.
+	IsBusy(err error) bool
+}
+
 // Sized is an optional interface of stores, and of what wraps one: it reads how large the table is.
 // A store that bills reads should have it.
 type Sized interface {

@@ -92,6 +92,7 @@ func (e Entry) Show(w io.Writer) error {
 			row("first error", d.FirstErr)
 		}
 		row("last error", d.LastErr)
+		row("last saved", d.Saved)
 		row("source", d.Source)
 		row("fence", strconv.FormatUint(d.Fence, 10))
 		if e.Unsigned {

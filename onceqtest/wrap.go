@@ -69,8 +69,8 @@ func filled[A any](others []A, n int, hit []int, a A) (as []A) {
 	return as
 }
 
-// Store is s as this process sees it. It has no power of s beyond those of a [dedupe.Store],
-// because no fault would befall what is asked of s itself.
+// Store is s as this process sees it. It has no power of s beyond those of a [dedupe.Store], and of
+// a [dedupe.BusyTeller], because no fault would befall what is asked of s itself.
 func (p *Process) Store(s dedupe.Store) dedupe.Store { return &store{s, p} }
 
 type store struct {
@@ -86,6 +86,12 @@ func (*store) Unsteered() {}
 func (s *store) Storeless() bool {
 	n, ok := broker.As[interface{ Storeless() bool }](s.Store)
 	return ok && n.Storeless()
+}
+
+// IsBusy does no I/O, so no fault befalls it.
+func (s *store) IsBusy(err error) bool {
+	t, ok := broker.As[dedupe.BusyTeller](s.Store)
+	return ok && t.IsBusy(err)
 }
 
 func (s *store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {

@@ -545,10 +545,13 @@ func (p *patient) checkPauses(r *report) {
 
 // checkRights asks for the caller's own rights, where that has no effect.
 func (p *patient) checkRights(r *report) {
-	if _, err := p.renew.get(); r.asked(err) {
+	_, err := p.renew.get()
+	if _, away := p.clock.get(); err != nil && away == nil && !errors.Is(err, errSilent) {
+		r.skip("this caller may look, and not change the store: %v; those of the workers' role are not asked", err)
+	} else if r.asked(err) {
 		r.ok("this caller may read and change the store (a renewal of a claim that nobody has); those of the workers' role are not asked")
 	}
-	_, err := p.write.get()
+	_, err = p.write.get()
 	switch {
 	case errors.Is(err, ErrMissing):
 	case !p.do.Write:

@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/steps"
 )
 
 // This file owns the time line of a key: where its steps come from, and what is not known. Tools
@@ -69,12 +70,27 @@ type TimeStep struct {
 	Audit string
 }
 
+// SavedStep is what a job's handler has saved under a name, with [onceq.Step], [onceq.Save] or
+// [onceq.Sleep].
+type SavedStep struct {
+	Name string
+	// At is when it was saved, by the clock of the worker that did.
+	At time.Time
+	// Bytes is the size of its value, which is JSON; 0 of a sleep.
+	Bytes int
+	// Until is when a sleep ends, by the workers' clocks; zero of all others.
+	Until time.Time
+}
+
 // TimeLine is what is known of a key, in the order of time.
 type TimeLine struct {
 	Key dedupe.Key
 	// Record is nil where the store has none.
 	Record *dedupe.Record
 	Steps  []TimeStep
+	// Saved is what the job's handler has saved, in the order of the saves. Gaps says so where that
+	// cannot be read: a later version of onceq has written it, or something else.
+	Saved []SavedStep
 	// Gaps say what is not known, and why.
 	Gaps []string
 	// Worker is that of the worker that has the claim; nil where nobody has, or it has no seat. Job
@@ -122,6 +138,7 @@ func (o *Ops) Key(ctx context.Context, queue string, k dedupe.Key, ko KeyOptions
 	l := &TimeLine{Key: k, Record: r, Links: o.links(k, r)}
 	if r != nil {
 		l.steps(r)
+		l.addSaved(r)
 		if r.Status == dedupe.Claimed {
 			l.running(ctx, t, clock(ctx, s))
 		}
@@ -145,6 +162,22 @@ func (o *Ops) Key(ctx context.Context, queue string, k dedupe.Key, ko KeyOptions
 		return l, fmt.Errorf("%w: %v", ErrNoKey, k)
 	}
 	return l, nil
+}
+
+// addSaved names the steps that the job has saved, and says what of them cannot be read.
+func (l *TimeLine) addSaved(r *dedupe.Record) {
+	f, err := steps.Decode(r.State)
+	if err != nil {
+		l.Gaps = append(l.Gaps, fmt.Sprintf("its saved steps, %d bytes: %v", len(r.State), err))
+		return
+	}
+	for _, e := range f.List() {
+		if e.Err != nil {
+			l.Gaps = append(l.Gaps, e.Err.Error())
+			continue
+		}
+		l.Saved = append(l.Saved, SavedStep{Name: e.Name, At: e.At, Bytes: len(e.Value), Until: e.Until})
+	}
 }
 
 // addDoubts says which attempts may have had their effect although the job was run again: those

@@ -13,6 +13,7 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/adapters/otelonceq"
 	"github.com/onceq/onceq/broker"
 )
@@ -272,6 +273,43 @@ func TestSources(t *testing.T) {
 		r.want(fs, 1, "replays_letters_total", "queue=orders", "fate=replayed")
 		r.want(fs, 1, "jobs_failed_total", "queue=orders", "type=charge", "error_class=permanent", "final=true")
 		r.want(fs, 1, "jobs_completed_total", "queue=orders", "type=charge")
+	})
+}
+
+// A job that is postponed ends once for each postponement, and waits for a worker once. A copy that
+// takes its message's place is no job that was enqueued anew.
+func TestPostponedAndCarried(t *testing.T) {
+	bubble(t, rigOptions{}, func(t *testing.T, r *rig) {
+		var err error
+		if r.raw, err = membroker.New(&membroker.Options{Name: "orders", Preset: membroker.SQSStandard}); err != nil {
+			t.Fatal(err)
+		}
+		r.queue = r.tel.Broker(r.raw)
+		runs := 0
+		h := onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
+			switch runs++; runs {
+			case 1:
+				return onceq.Postpone(time.Minute, nil)
+			case 2:
+				return onceq.Postpone(20*time.Hour, nil) // SQS delays a message by 12 h
+			}
+			return nil
+		})
+		r.send(message("charge", "A-1"))
+		r.runFor(r.worker(r.config(h), onceq.WorkerConfig{Carry: r.queue}), 24*time.Hour)
+		fs := r.scrape()
+		r.want(fs, 1, "jobs_enqueued_total", "queue=orders", "type=charge", "source=send")
+		r.want(fs, 1, "jobs_enqueued_total", "queue=orders", "type=charge", "source=carry")
+		r.want(fs, 2, "jobs_ended_total", "queue=orders", "type=charge", "outcome=postponed")
+		r.want(fs, 1, "jobs_completed_total", "queue=orders", "type=charge")
+		if n, there := fs.value("jobs_failed_total", "queue=orders"); there {
+			t.Errorf("%v failures", n)
+		}
+		for _, m := range fs["job_wait_seconds"].GetMetric() {
+			if n, sum := m.GetHistogram().GetSampleCount(), m.GetHistogram().GetSampleSum(); n != 1 || sum > 1 {
+				t.Errorf("%d waits of %v s together, want one", n, sum)
+			}
+		}
 	})
 }
 

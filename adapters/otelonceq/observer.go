@@ -62,7 +62,7 @@ func (t *Telemetry) measure(ctx context.Context, of *typeLabels, r *onceq.JobRep
 		return
 	}
 	record(ctx, m.duration, r.Process.Seconds(), of.of)
-	if r.Attempt == 1 && r.QueueWait > 0 {
+	if r.Attempt == 1 && r.PrevClass == "" && r.QueueWait > 0 { // a job that was postponed has not waited for a worker
 		record(ctx, m.wait, r.QueueWait.Seconds(), of.of)
 	}
 	queue := of.queue

@@ -8,6 +8,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/ahead"
 	"github.com/onceq/onceq/internal/values"
 )
 
@@ -46,6 +47,7 @@ func (s *sender) Describe() broker.Description { return described(s.Sender) }
 const (
 	sourceSend   = "send"
 	sourceReplay = "replay"
+	sourceCarry  = "carry"
 )
 
 func (s *sender) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
@@ -59,7 +61,7 @@ func (s *sender) Send(ctx context.Context, ms []broker.Outgoing) ([]string, erro
 		s.name(span, ids[0])
 	}
 	s.t.endCall(span, err)
-	s.count(began, ms, err)
+	s.count(began, ms, ahead.Carries(ctx), err)
 	return ids, err
 }
 
@@ -86,15 +88,15 @@ func (s *sender) before(ctx context.Context, ms []broker.Outgoing) (with context
 }
 
 // count counts what the queue has accepted. An error without positions says of no entry that it
-// was.
-func (s *sender) count(began time.Time, ms []broker.Outgoing, err error) {
+// was. carried says that a worker sends messages anew.
+func (s *sender) count(began time.Time, ms []broker.Outgoing, carried bool, err error) {
 	defer s.t.survive()
 	m := &s.t.m
 	for i := 0; i < len(ms); {
-		typ, source := typeOf(&ms[i]), sourceOf(&ms[i])
+		typ, source := typeOf(&ms[i]), sourceOf(&ms[i], carried)
 		n := int64(0)
 		// Neighbours with one type are counted together.
-		for ; i < len(ms) && typeOf(&ms[i]) == typ && sourceOf(&ms[i]) == source; i++ {
+		for ; i < len(ms) && typeOf(&ms[i]) == typ && sourceOf(&ms[i], carried) == source; i++ {
 			if broker.ErrAt(err, i) == nil {
 				n++
 			}
@@ -124,7 +126,10 @@ func typeOf(m *broker.Outgoing) string {
 	return m.Meta.Type
 }
 
-func sourceOf(m *broker.Outgoing) string {
+func sourceOf(m *broker.Outgoing, carried bool) string {
+	if carried {
+		return sourceCarry
+	}
 	if m.Meta != nil && m.Meta.Dead != nil {
 		return sourceReplay
 	}

@@ -3,6 +3,7 @@ module github.com/onceq/onceq/cmd/onceq
 go 1.26.0
 
 require (
+	cloud.google.com/go/firestore v1.29.2
 	cloud.google.com/go/pubsub/v2 v2.8.1
 	github.com/aws/aws-sdk-go-v2 v1.47.5
 	github.com/aws/aws-sdk-go-v2/config v1.33.3
@@ -12,6 +13,7 @@ require (
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/onceq/onceq v0.0.0
 	github.com/onceq/onceq/adapters/gcppubsub v0.0.0
+	github.com/onceq/onceq/dedupe/firestorestore v0.0.0
 	github.com/spf13/cobra v1.10.2
 	go.yaml.in/yaml/v3 v3.0.5
 	golang.org/x/term v0.47.0
@@ -20,10 +22,12 @@ require (
 )
 
 require (
+	cloud.google.com/go v0.123.0 // indirect
 	cloud.google.com/go/auth v0.24.1-0.20261001053825-dbc26066f70a // indirect
 	cloud.google.com/go/auth/oauth2adapt v0.3.0 // indirect
 	cloud.google.com/go/compute/metadata v0.10.0 // indirect
 	cloud.google.com/go/iam v1.14.0 // indirect
+	cloud.google.com/go/longrunning v1.3.0 // indirect
 	github.com/aws/aws-sdk-go-v2/credentials v1.20.3 // indirect
 	github.com/aws/aws-sdk-go-v2/feature/ec2/imds v1.19.2 // indirect
 	github.com/aws/aws-sdk-go-v2/internal/configsources v1.5.8 // indirect
@@ -80,3 +84,5 @@ require (
 replace github.com/onceq/onceq => ../..
 
 replace github.com/onceq/onceq/adapters/gcppubsub => ../../adapters/gcppubsub
+
+replace github.com/onceq/onceq/dedupe/firestorestore => ../../dedupe/firestorestore

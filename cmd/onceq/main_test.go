@@ -113,12 +113,16 @@ func TestProcessInterrupt(t *testing.T) {
 // TestTags: a build without a driver has nothing of it.
 func TestTags(t *testing.T) {
 	t.Parallel()
-	const sqlite, pubsub = "modernc.org/sqlite", "google.golang.org/grpc"
+	const (
+		sqlite, grpc      = "modernc.org/sqlite", "google.golang.org/grpc"
+		pubsub, firestore = "github.com/onceq/onceq/adapters/gcppubsub", "github.com/onceq/onceq/dedupe/firestorestore"
+	)
 	for tags, has := range map[string]map[string]bool{
-		"":                  {sqlite: true, pubsub: true},
-		"nosqlite":          {sqlite: false, pubsub: true},
-		"nopubsub":          {sqlite: true, pubsub: false},
-		"nosqlite,nopubsub": {sqlite: false, pubsub: false},
+		"":                              {sqlite: true, pubsub: true, firestore: true, grpc: true},
+		"nosqlite":                      {sqlite: false, pubsub: true, firestore: true},
+		"nopubsub":                      {sqlite: true, pubsub: false, firestore: true},
+		"nofirestore":                   {sqlite: true, pubsub: true, firestore: false},
+		"nosqlite,nopubsub,nofirestore": {sqlite: false, pubsub: false, firestore: false, grpc: false},
 	} {
 		list, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "-tags", tags, ".").Output()
 		if err != nil {

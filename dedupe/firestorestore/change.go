@@ -252,7 +252,9 @@ func (c *change) missed(ctx context.Context, s *Store, call string, err error, o
 			c.finish(c.busy(call))
 		}
 	case passes(code) && ctx.Err() == nil:
-		c.unknown = c.unknown || code != codes.ResourceExhausted
+		if code != codes.ResourceExhausted {
+			c.unknown, c.sure = true, false // a read tells, and costs less than a second write
+		}
 		if c.failed++; c.failed == maxTries {
 			c.finish(s.explain(ctx, call, err))
 		}

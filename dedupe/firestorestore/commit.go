@@ -112,7 +112,7 @@ func (c *commit) carryOut(ctx context.Context) error {
 		was := found
 		if found == nil || last != nil {
 			var err error
-			if found, err = c.read(ctx); err != nil {
+			if found, err = c.look(ctx); err != nil {
 				return err
 			}
 		}
@@ -146,7 +146,7 @@ func (c *commit) carryOut(ctx context.Context) error {
 	}
 }
 
-func (c *commit) read(ctx context.Context) (*stored, error) {
+func (c *commit) look(ctx context.Context) (*stored, error) {
 	name := c.s.name(c.lease.Key)
 	docs, err := c.s.fetch(ctx, "Commit", []string{name})
 	if err != nil {

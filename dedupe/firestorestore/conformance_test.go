@@ -18,6 +18,14 @@ func TestEmulator(t *testing.T) {
 	dedupetest.Run(t, dedupetest.Harness{Open: func(t testing.TB) dedupetest.Subject { return w.subject(t) }})
 }
 
+// TestConformance runs the suite on the fake.
+func TestConformance(t *testing.T) {
+	dedupetest.Run(t, dedupetest.Harness{Open: func(t testing.TB) dedupetest.Subject {
+		_, w := fake(t)
+		return w.subject(t)
+	}})
+}
+
 func (w *world) subject(t testing.TB) dedupetest.Subject {
 	s := w.store(t, &Options{Sweep: true})
 	ledger := w.client.Collection("ledger-" + s.name(dedupe.Key{})[len(s.docs)+1:] + s.docs[len(s.docs)-20:])

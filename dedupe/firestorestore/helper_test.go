@@ -2,7 +2,6 @@ package firestorestore
 
 import (
 	"crypto/rand"
-	"os"
 	"testing"
 	"time"
 
@@ -10,9 +9,13 @@ import (
 	apiv1 "cloud.google.com/go/firestore/apiv1"
 	"cloud.google.com/go/firestore/apiv1/firestorepb"
 	"google.golang.org/api/option"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/firestorestore/firestorefake"
 	"github.com/onceq/onceq/internal/storetest"
+	"github.com/onceq/onceq/internal/testserver/testgcp"
 )
 
 // What the tests of all stores say.
@@ -35,18 +38,29 @@ type world struct {
 	api    *apiv1.Client
 }
 
-// emulator is the emulator that FIRESTORE_EMULATOR_HOST names; none skips the test.
-func emulator(tb testing.TB, opts ...option.ClientOption) *world {
+// emulator is the official emulator, with a project of the test's own.
+func emulator(tb testing.TB) *world {
 	tb.Helper()
-	if os.Getenv("FIRESTORE_EMULATOR_HOST") == "" {
-		tb.Skip("FIRESTORE_EMULATOR_HOST names no Firestore emulator")
+	f := testgcp.NewFirestore(tb)
+	conn, err := grpc.NewClient("passthrough:///"+f.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithPerRPCCredentials(emulatorOwner{})) // the emulator lets nobody else call BatchWrite
+	if err != nil {
+		tb.Fatal(err)
 	}
-	return dial(tb, opts...)
+	tb.Cleanup(func() { _ = conn.Close() })
+	return dial(tb, f.Project(tb), option.WithGRPCConn(conn))
 }
 
-func dial(tb testing.TB, opts ...option.ClientOption) *world {
+// fake is the server of tests, in memory.
+func fake(tb testing.TB, fs ...firestorefake.Fault) (*firestorefake.Server, *world) {
 	tb.Helper()
-	c, err := firestore.NewClient(tb.Context(), "onceq-tests", opts...)
+	srv, conn := firestorefake.Conn(tb, firestorefake.Options{Faults: fs})
+	return srv, dial(tb, "p", option.WithGRPCConn(conn))
+}
+
+func dial(tb testing.TB, project string, opts ...option.ClientOption) *world {
+	tb.Helper()
+	c, err := firestore.NewClient(tb.Context(), project, opts...)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -55,12 +69,8 @@ func dial(tb testing.TB, opts ...option.ClientOption) *world {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() {
-		if err := c.Close(); err != nil {
-			tb.Error(err)
-		}
-		if err := a.Close(); err != nil {
-			tb.Error(err)
-		}
+		_ = c.Close() // both may have one connection
+		_ = a.Close()
 	})
 	return &world{c, a}
 }
@@ -124,7 +134,7 @@ func age(tb testing.TB, s *Store, k dedupe.Key, d time.Duration) {
 	f := fields{}
 	for name, v := range doc.Fields {
 		f[name] = fromValue(v)
-		if t, ok := f[name].(time.Time); ok && name != fieldSent {
+		if t, ok := f[name].(time.Time); ok && name != "sent" {
 			f[name] = t.Add(-d)
 		}
 	}

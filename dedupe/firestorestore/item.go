@@ -21,42 +21,131 @@ import (
 // This file owns the form of a document: how a record is written and read, and what it weighs. All
 // calls of the store use it. It keeps nothing and locks nothing.
 
-// The fields of a document.
+// Fields that more than the table of columns speaks of.
 const (
-	fieldKey         = "key"
-	fieldScope       = "scope"
-	fieldStatus      = "status"
-	fieldFence       = "fence"
-	fieldVersion     = "version" // rises with each write, so that each write changes the update time
-	fieldToken       = "token"
-	fieldAttempt     = "attempt"
-	fieldStarted     = "started"
-	fieldPolicy      = "policy"
-	fieldOwner       = "owner"
-	fieldMessage     = "message_id"
-	fieldLease       = "lease_until"
-	fieldFingerprint = "fingerprint"
-	fieldResult      = "result"
-	fieldState       = "state"
-	fieldStateNo     = "state_no"
-	fieldClass       = "error_class"
-	fieldFirstErr    = "first_error"
-	fieldLastErr     = "last_error"
-	fieldCreated     = "created"
-	fieldClaimed     = "claimed_at"
-	fieldUpdated     = "updated"
-	fieldFinished    = "finished"
-	fieldCommit      = "commit" // which transaction has completed it
-	fieldPast        = "past"
-	fieldSent        = "sent"
-	fieldAttention   = "attention" // the status, only while failed, parked or released
+	fieldKey       = "key"
+	fieldScope     = "scope"
+	fieldStatus    = "status"
+	fieldFence     = "fence"
+	fieldVersion   = "version" // rises with each write, so that each write changes the update time
+	fieldLease     = "lease_until"
+	fieldState     = "state"
+	fieldUpdated   = "updated"
+	fieldCommit    = "commit"    // which transaction has completed it
+	fieldAttention = "attention" // the status, only while failed, parked or released
 )
 
-// ownFields are all but the expiry, whose name is the user's choice.
-var ownFields = []string{
-	fieldKey, fieldScope, fieldStatus, fieldFence, fieldVersion, fieldToken, fieldAttempt, fieldStarted, fieldPolicy, fieldOwner,
-	fieldMessage, fieldLease, fieldFingerprint, fieldResult, fieldState, fieldStateNo, fieldClass, fieldFirstErr, fieldLastErr, fieldCreated,
-	fieldClaimed, fieldUpdated, fieldFinished, fieldCommit, fieldPast, fieldSent, fieldAttention,
+// column is a field of a document that holds a part of a record.
+type column struct {
+	name string
+	get  func(r *dedupe.Record) any         // nil is left out
+	set  func(r *dedupe.Record, v any) bool // reports whether v is of the column's kind
+}
+
+var columns = []column{
+	text(fieldKey, func(r *dedupe.Record) *string { return &r.Key.Key }),
+	text(fieldScope, func(r *dedupe.Record) *string { return &r.Key.Scope }),
+	text("owner", func(r *dedupe.Record) *string { return &r.Owner }),
+	text("message_id", func(r *dedupe.Record) *string { return &r.MessageID }),
+	text("error_class", func(r *dedupe.Record) *string { return &r.ErrClass }),
+	text("first_error", func(r *dedupe.Record) *string { return &r.FirstErr }),
+	text("last_error", func(r *dedupe.Record) *string { return &r.LastErr }),
+	blob("fingerprint", func(r *dedupe.Record) *[]byte { return &r.Fingerprint }),
+	blob("result", func(r *dedupe.Record) *[]byte { return &r.Result }),
+	blob(fieldState, func(r *dedupe.Record) *[]byte { return &r.State }),
+	number("state_no", func(r *dedupe.Record) *int { return &r.StateNo }),
+	number("attempt", func(r *dedupe.Record) *int { return &r.Attempt }),
+	moment(fieldLease, func(r *dedupe.Record) *time.Time { return &r.LeaseUntil }),
+	moment("created", func(r *dedupe.Record) *time.Time { return &r.Created }),
+	moment("claimed_at", func(r *dedupe.Record) *time.Time { return &r.ClaimedAt }),
+	moment(fieldUpdated, func(r *dedupe.Record) *time.Time { return &r.Updated }),
+	moment("finished", func(r *dedupe.Record) *time.Time { return &r.Finished }),
+	moment("sent", func(r *dedupe.Record) *time.Time { return &r.Sent }),
+	coded(fieldFence, func(r *dedupe.Record) any { return int64(r.Fence) }, func(r *dedupe.Record, v int64) error {
+		r.Fence = uint64(v)
+		return nil
+	}),
+	coded("started", func(r *dedupe.Record) any { return orNil(r.Started, r.Started) }, func(r *dedupe.Record, v bool) error {
+		r.Started = v
+		return nil
+	}),
+	coded(fieldStatus, func(r *dedupe.Record) any { return r.Status.String() }, func(r *dedupe.Record, v string) (err error) {
+		r.Status, err = dedupe.ParseStatus(v)
+		return err
+	}),
+	coded("policy", func(r *dedupe.Record) any { return r.Policy.String() }, func(r *dedupe.Record, v string) error {
+		if v == dedupe.Park.String() {
+			r.Policy = dedupe.Park
+		} else if v != dedupe.Rerun.String() {
+			return errKind
+		}
+		return nil
+	}),
+	coded("token", func(r *dedupe.Record) any { return r.Token.Hex() }, func(r *dedupe.Record, v string) error {
+		b, err := hex.DecodeString(v)
+		if err == nil && len(b) == len(r.Token) {
+			r.Token = dedupe.Token(b)
+			return nil
+		}
+		return errKind
+	}),
+	coded("past", func(r *dedupe.Record) any {
+		b := dedupe.EncodePast(r.Past)
+		return orNil(b, b != nil)
+	}, func(r *dedupe.Record, v []byte) error {
+		r.Past = dedupe.DecodePast(v)
+		return nil
+	}),
+}
+
+// errKind says that a field has a value that the store does not write.
+var errKind = errors.New("another value")
+
+func orNil(v any, there bool) any {
+	if there {
+		return v
+	}
+	return nil
+}
+
+func coded[V any](name string, get func(*dedupe.Record) any, set func(*dedupe.Record, V) error) column {
+	return column{name, get, func(r *dedupe.Record, v any) bool {
+		got, ok := v.(V)
+		return ok && set(r, got) == nil
+	}}
+}
+
+func text(name string, of func(*dedupe.Record) *string) column {
+	return coded(name, func(r *dedupe.Record) any { return orNil(clean(*of(r)), *of(r) != "") }, setting(of))
+}
+
+func blob(name string, of func(*dedupe.Record) *[]byte) column {
+	return coded(name, func(r *dedupe.Record) any { return orNil(*of(r), *of(r) != nil) }, setting(of))
+}
+
+func moment(name string, of func(*dedupe.Record) *time.Time) column {
+	return coded(name, func(r *dedupe.Record) any { return orNil(micro(*of(r)), !of(r).IsZero()) }, setting(of))
+}
+
+func number(name string, of func(*dedupe.Record) *int) column {
+	return coded(name, func(r *dedupe.Record) any { return orNil(int64(*of(r)), *of(r) != 0) }, func(r *dedupe.Record, v int64) error {
+		*of(r) = int(v)
+		return nil
+	})
+}
+
+func setting[V any](of func(*dedupe.Record) *V) func(*dedupe.Record, V) error {
+	return func(r *dedupe.Record, v V) error {
+		*of(r) = v
+		return nil
+	}
+}
+
+// isOwn reports whether the store gives a field of that name a meaning of its own, apart from the
+// expiry, whose name is the user's choice.
+func isOwn(field string) bool {
+	return field == fieldVersion || field == fieldCommit || field == fieldAttention ||
+		slices.ContainsFunc(columns, func(c column) bool { return c.name == field })
 }
 
 // forgotten is the status of what Forget leaves: the fence, which must not fall.
@@ -86,7 +175,10 @@ type form struct{ docs, ttl string }
 // name is the full name of k's document.
 func (s form) name(k dedupe.Key) string { return s.docs + "/" + documentID(k) }
 
-func (s form) owns(field string) bool { return field == s.ttl || slices.Contains(ownFields, field) }
+// group is the collection's last name.
+func (s form) group() string { return s.docs[strings.LastIndexByte(s.docs, '/')+1:] }
+
+func (s form) owns(field string) bool { return field == s.ttl || isOwn(field) }
 
 // documentID spreads neighbouring keys over the whole range, because Firestore slows down what
 // writes to one narrow range of names.
@@ -108,54 +200,21 @@ func needsAttention(st dedupe.Status) bool {
 
 // encode is r as a document.
 func (s form) encode(r *dedupe.Record, version int64, commit string) *stored {
-	f := make(fields, 20)
-	f[fieldKey], f[fieldScope] = r.Key.Key, r.Key.Scope
-	f[fieldStatus], f[fieldPolicy], f[fieldToken] = r.Status.String(), r.Policy.String(), r.Token.Hex()
-	f[fieldFence], f[fieldVersion], f[fieldAttempt] = int64(r.Fence), version, int64(r.Attempt)
-	if r.Started {
-		f[fieldStarted] = true
+	f := make(fields, len(columns)+4)
+	f[fieldVersion] = version
+	for i := range columns {
+		if v := columns[i].get(r); v != nil {
+			f[columns[i].name] = v
+		}
+	}
+	if commit != "" {
+		f[fieldCommit] = commit
 	}
 	if needsAttention(r.Status) {
 		f[fieldAttention] = r.Status.String()
 	}
-	for _, t := range [...]struct{ field, text string }{
-		{fieldOwner, r.Owner},
-		{fieldMessage, r.MessageID},
-		{fieldClass, r.ErrClass},
-		{fieldFirstErr, r.FirstErr},
-		{fieldLastErr, r.LastErr},
-		{fieldCommit, commit},
-	} {
-		if t.text != "" {
-			f[t.field] = clean(t.text)
-		}
-	}
-	for _, b := range [...]struct {
-		field string
-		b     []byte
-	}{{fieldFingerprint, r.Fingerprint}, {fieldResult, r.Result}, {fieldState, r.State}, {fieldPast, dedupe.EncodePast(r.Past)}} {
-		if b.b != nil {
-			f[b.field] = b.b
-		}
-	}
-	if r.StateNo > 0 {
-		f[fieldStateNo] = int64(r.StateNo)
-	}
-	for _, t := range [...]struct {
-		field string
-		t     time.Time
-	}{
-		{fieldLease, r.LeaseUntil},
-		{fieldCreated, r.Created},
-		{fieldClaimed, r.ClaimedAt},
-		{fieldUpdated, r.Updated},
-		{fieldFinished, r.Finished},
-		{fieldSent, r.Sent},
-		{s.ttl, r.Expires},
-	} {
-		if !t.t.IsZero() {
-			f[t.field] = micro(t.t)
-		}
+	if !r.Expires.IsZero() {
+		f[s.ttl] = micro(r.Expires)
 	}
 	return &stored{rec: *r, fence: r.Fence, version: version, commit: commit, fields: f}
 }
@@ -283,97 +342,47 @@ func (s form) decode(k dedupe.Key, doc *firestorepb.Document) (*stored, error) {
 	if doc == nil {
 		return nil, nil
 	}
-	st := &stored{fields: make(fields, len(doc.GetFields())), at: doc.GetUpdateTime()}
-	for f, v := range doc.GetFields() {
-		st.fields[f] = fromValue(v)
-	}
-	d := decoder{f: st.fields}
-	r := &st.rec
-	r.Key = dedupe.Key{Scope: d.text(fieldScope), Key: d.text(fieldKey)}
-	if r.Key != k {
-		d.fail("it is of scope %q, key %q", r.Key.Scope, r.Key.Key)
-	}
-	status := d.text(fieldStatus)
-	st.fence, st.version = uint64(d.count(fieldFence)), d.count(fieldVersion)
-	if st.fence == 0 || st.version == 0 {
-		d.fail("it has no fence, or no version")
-	}
-	if status == forgotten && d.err == nil {
+	st, err := s.read(doc)
+	switch {
+	case err != nil:
+	case st.rec.Key != k:
+		err = fmt.Errorf("it is of scope %q, key %q", st.rec.Key.Scope, st.rec.Key.Key)
+	case st.fence == 0 || st.version == 0:
+		err = errors.New("it has no fence, or no version")
+	case st.rec.Status == 0:
 		st.rec = dedupe.Record{}
-		return st, nil
+	case st.rec.Expires.IsZero() != (st.rec.Status == dedupe.Claimed || st.rec.Status == dedupe.Parked):
+		err = fmt.Errorf("it is %v, and field %q does not fit that: do all stores on the collection name the same TTLField?", st.rec.Status, s.ttl)
 	}
-	var err error
-	if r.Status, err = dedupe.ParseStatus(status); err != nil {
-		d.fail("its status is %q", status)
-	}
-	r.Fence, r.Token = st.fence, d.token()
-	r.Attempt, r.StateNo = int(d.count(fieldAttempt)), int(d.count(fieldStateNo))
-	r.Started = get[bool](&d, fieldStarted)
-	switch p := d.text(fieldPolicy); p {
-	case dedupe.Park.String():
-		r.Policy = dedupe.Park
-	case dedupe.Rerun.String():
-	default:
-		d.fail("its policy is %q", p)
-	}
-	r.Owner, r.MessageID = d.text(fieldOwner), d.text(fieldMessage)
-	r.ErrClass, r.FirstErr, r.LastErr = d.text(fieldClass), d.text(fieldFirstErr), d.text(fieldLastErr)
-	r.Fingerprint, r.Result, r.State = get[[]byte](&d, fieldFingerprint), get[[]byte](&d, fieldResult), get[[]byte](&d, fieldState)
-	r.LeaseUntil, r.Created, r.ClaimedAt = get[time.Time](&d, fieldLease), get[time.Time](&d, fieldCreated), get[time.Time](&d, fieldClaimed)
-	r.Updated, r.Finished, r.Sent = get[time.Time](&d, fieldUpdated), get[time.Time](&d, fieldFinished), get[time.Time](&d, fieldSent)
-	r.Past = dedupe.DecodePast(get[[]byte](&d, fieldPast))
-	r.Expires = get[time.Time](&d, s.ttl)
-	st.commit = d.text(fieldCommit)
-	if r.Expires.IsZero() != (r.Status == dedupe.Claimed || r.Status == dedupe.Parked) {
-		d.fail("it is %v, and field %q does not fit that: do all stores on the collection name the same TTLField?", r.Status, s.ttl)
-	}
-	if d.err != nil {
-		return nil, fmt.Errorf("document %s was not written by this store: %w", doc.GetName(), d.err)
+	if err != nil {
+		return nil, fmt.Errorf("document %s was not written by this store: %w", doc.GetName(), err)
 	}
 	return st, nil
 }
 
-// decoder reads fields and remembers the first error. What is absent is zero.
-type decoder struct {
-	f   fields
-	err error
-}
-
-func (d *decoder) fail(format string, args ...any) {
-	if d.err == nil {
-		d.err = fmt.Errorf(format, args...)
+// read reads what doc has, which may be some of its fields. What was forgotten has no status.
+func (s form) read(doc *firestorepb.Document) (*stored, error) {
+	st := &stored{fields: make(fields, len(doc.GetFields())), at: doc.GetUpdateTime()}
+	for f, v := range doc.GetFields() {
+		st.fields[f] = fromValue(v)
 	}
-}
-
-func get[V any](d *decoder, field string) (v V) {
-	switch got := d.f[field].(type) {
-	case nil:
-	case V:
-		return got
-	default:
-		d.fail("field %q is %T, want %T", field, got, v)
+	var bad error
+	for i := range columns {
+		c := &columns[i]
+		v := st.fields[c.name]
+		if v == nil || c.name == fieldStatus && v == forgotten {
+			continue
+		}
+		if !c.set(&st.rec, v) && bad == nil {
+			bad = fmt.Errorf("field %q is %v", c.name, v)
+		}
 	}
-	return v
-}
-
-func (d *decoder) text(field string) string { return get[string](d, field) }
-
-func (d *decoder) count(field string) int64 {
-	n := get[int64](d, field)
-	if n < 0 {
-		d.fail("field %q is %d, want 0 or more", field, n)
+	var ok bool
+	if st.rec.Expires, ok = st.fields[s.ttl].(time.Time); !ok && st.fields[s.ttl] != nil && bad == nil {
+		bad = fmt.Errorf("field %q is %v", s.ttl, st.fields[s.ttl])
 	}
-	return max(0, n)
-}
-
-func (d *decoder) token() (t dedupe.Token) {
-	b, err := hex.DecodeString(d.text(fieldToken))
-	if err == nil && len(b) != len(t) {
-		err = errors.New("wrong length")
-	}
-	if err != nil {
-		d.fail("field %q is no token: %w", fieldToken, err)
-		return t
-	}
-	return dedupe.Token(b)
+	st.fence = st.rec.Fence
+	st.version, _ = st.fields[fieldVersion].(int64)
+	st.commit, _ = st.fields[fieldCommit].(string)
+	return st, bad
 }

@@ -14,7 +14,6 @@ import (
 	"cloud.google.com/go/firestore/apiv1/firestorepb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/types/known/timestamppb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/onceq/onceq/dedupe"
@@ -180,22 +179,13 @@ func (s *Store) matching(ctx context.Context, q *dedupe.Query) ([]dedupe.Key, er
 		where = filter(fieldAttention, firestorepb.StructuredQuery_FieldFilter_EQUAL, q.Status.String())
 	}
 	var keys []dedupe.Key
-	for doc, err := range s.query(ctx, "List", where, "", 0, fieldKey, fieldScope, fieldStatus, fieldUpdated, fieldLease, s.ttl) {
+	for doc, err := range s.query(ctx, "List", where, fieldKey, fieldScope, fieldStatus, fieldUpdated, fieldLease, s.ttl) {
 		if err != nil {
 			return nil, err
 		}
-		d := decoder{f: fields{}}
-		for f, v := range doc.GetFields() {
-			d.f[f] = fromValue(v)
-		}
-		r := dedupe.Record{Key: dedupe.Key{Scope: d.text(fieldScope), Key: d.text(fieldKey)}}
-		if d.f[fieldStatus] == forgotten {
-			continue
-		}
-		r.Status, err = dedupe.ParseStatus(d.text(fieldStatus))
-		r.Updated, r.LeaseUntil, r.Expires = get[time.Time](&d, fieldUpdated), get[time.Time](&d, fieldLease), get[time.Time](&d, s.ttl)
+		st, bad := s.read(doc)
 		// Get tells what is wrong with a record that cannot be read.
-		if d.err != nil || err != nil || !r.Expired(at.now) && records.Matches(&r, q) {
+		if r := &st.rec; bad != nil || r.Status != 0 && !r.Expired(at.now) && records.Matches(r, q) {
 			keys = append(keys, r.Key)
 		}
 	}
@@ -222,29 +212,27 @@ func reference(field string) *firestorepb.StructuredQuery_FieldReference {
 // page is how many documents one query reads, so that none takes longer than Firestore allows.
 const page = 2000
 
-// query goes through the collection's documents with some of their fields, in the order of their
-// names, or of a field. limit bounds them; 0 = all. The sequence ends after the first error.
-func (s *Store) query(ctx context.Context, call string, where *firestorepb.StructuredQuery_Filter, order string, limit int, fields ...string) iter.Seq2[*firestorepb.Document, error] {
-	const byName = "__name__"
+// selection asks for some fields of the collection's documents, in the order of one of them.
+func (s *Store) selection(where *firestorepb.StructuredQuery_Filter, order string, fields ...string) *firestorepb.StructuredQuery {
 	q := &firestorepb.StructuredQuery{
-		From:  []*firestorepb.StructuredQuery_CollectionSelector{{CollectionId: s.docs[strings.LastIndexByte(s.docs, '/')+1:]}},
-		Where: where, Select: &firestorepb.StructuredQuery_Projection{},
+		From:    []*firestorepb.StructuredQuery_CollectionSelector{{CollectionId: s.group()}},
+		Where:   where,
+		Select:  &firestorepb.StructuredQuery_Projection{},
+		OrderBy: []*firestorepb.StructuredQuery_Order{{Field: reference(order), Direction: firestorepb.StructuredQuery_ASCENDING}},
 	}
 	for _, f := range fields {
 		q.Select.Fields = append(q.Select.Fields, reference(f))
 	}
-	if order != "" {
-		q.OrderBy = append(q.OrderBy, &firestorepb.StructuredQuery_Order{Field: reference(order), Direction: firestorepb.StructuredQuery_ASCENDING})
-	}
-	q.OrderBy = append(q.OrderBy, &firestorepb.StructuredQuery_Order{Field: reference(byName), Direction: firestorepb.StructuredQuery_ASCENDING})
+	return q
+}
+
+// query goes through documents in the order of their names. The sequence ends after the first
+// error.
+func (s *Store) query(ctx context.Context, call string, where *firestorepb.StructuredQuery_Filter, fields ...string) iter.Seq2[*firestorepb.Document, error] {
+	q := s.selection(where, "__name__", fields...)
 	return func(yield func(*firestorepb.Document, error) bool) {
-		for left := limit; ; {
-			n := page
-			if limit > 0 {
-				n = min(n, left)
-			}
-			q.Limit = wrapperspb.Int32(int32(n))
-			docs, err := s.queryPage(ctx, call, q)
+		for {
+			docs, err := s.queryPage(ctx, call, q, page)
 			if err != nil {
 				yield(nil, err)
 				return
@@ -254,21 +242,17 @@ func (s *Store) query(ctx context.Context, call string, where *firestorepb.Struc
 					return
 				}
 			}
-			left -= len(docs)
-			if len(docs) < n || limit > 0 && left == 0 {
+			if len(docs) < page {
 				return
 			}
-			last := docs[len(docs)-1]
-			q.StartAt = &firestorepb.Cursor{}
-			if order != "" {
-				q.StartAt.Values = append(q.StartAt.Values, last.GetFields()[order])
-			}
-			q.StartAt.Values = append(q.StartAt.Values, &firestorepb.Value{ValueType: &firestorepb.Value_ReferenceValue{ReferenceValue: last.GetName()}})
+			last := &firestorepb.Value{ValueType: &firestorepb.Value_ReferenceValue{ReferenceValue: docs[page-1].GetName()}}
+			q.StartAt = &firestorepb.Cursor{Values: []*firestorepb.Value{last}}
 		}
 	}
 }
 
-func (s *Store) queryPage(ctx context.Context, call string, q *firestorepb.StructuredQuery) (docs []*firestorepb.Document, err error) {
+func (s *Store) queryPage(ctx context.Context, call string, q *firestorepb.StructuredQuery, limit int) (docs []*firestorepb.Document, err error) {
+	q.Limit = wrapperspb.Int32(int32(limit))
 	err = s.repeat(ctx, call, func(ctx context.Context) error {
 		docs = docs[:0]
 		in, err := s.api.RunQuery(ctx, &firestorepb.RunQueryRequest{
@@ -314,44 +298,44 @@ func (s *Store) Sweep(ctx context.Context, limit int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	q := s.selection(filter(s.ttl, firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, at.now), s.ttl, s.ttl)
 	gone := 0
-	where := filter(s.ttl, firestorepb.StructuredQuery_FieldFilter_LESS_THAN_OR_EQUAL, at.now)
-	var batch []*firestorepb.Write
-	for doc, err := range s.query(ctx, "Sweep", where, s.ttl, max(0, limit), s.ttl) {
-		if err != nil {
+	for limit <= 0 || gone < limit {
+		n := maxBatch
+		if limit > 0 {
+			n = min(n, limit-gone)
+		}
+		docs, err := s.queryPage(ctx, "Sweep", q, n)
+		if err != nil || len(docs) == 0 {
 			return gone, err
 		}
-		batch = append(batch, deletion(doc.GetName(), doc.GetUpdateTime()))
-		if len(batch) == maxBatch {
-			n, err := s.delete(ctx, batch)
-			if gone += n; err != nil {
-				return gone, err
-			}
-			batch = nil
+		deleted, err := s.delete(ctx, "Sweep", docs...)
+		if gone += deleted; err != nil || deleted == 0 { // who holds the rest sees to it, or a later sweep
+			return gone, err
 		}
 	}
-	n, err := s.delete(ctx, batch)
-	return gone + n, err
-}
-
-func deletion(name string, at *timestamppb.Timestamp) *firestorepb.Write {
-	return &firestorepb.Write{
-		Operation:       &firestorepb.Write_Delete{Delete: name},
-		CurrentDocument: &firestorepb.Precondition{ConditionType: &firestorepb.Precondition_UpdateTime{UpdateTime: at}},
-	}
+	return gone, nil
 }
 
 // delete tells how many of the documents are gone. What has changed since it was read, or is held,
 // stays.
-func (s *Store) delete(ctx context.Context, batch []*firestorepb.Write) (gone int, err error) {
-	if len(batch) == 0 {
-		return 0, nil
+func (s *Store) delete(ctx context.Context, call string, docs ...*firestorepb.Document) (gone int, err error) {
+	in := &firestorepb.BatchWriteRequest{Database: s.database}
+	for _, d := range docs {
+		in.Writes = append(in.Writes, &firestorepb.Write{
+			Operation:       &firestorepb.Write_Delete{Delete: d.GetName()},
+			CurrentDocument: &firestorepb.Precondition{ConditionType: &firestorepb.Precondition_UpdateTime{UpdateTime: d.GetUpdateTime()}},
+		})
 	}
-	err = s.repeat(ctx, "Sweep", func(ctx context.Context) error {
-		out, err := s.api.BatchWrite(ctx, &firestorepb.BatchWriteRequest{Database: s.database, Writes: batch}, once)
+	err = s.repeat(ctx, call, func(ctx context.Context) error {
+		out, err := s.api.BatchWrite(ctx, in, once)
 		for _, st := range out.GetStatus() {
-			if codes.Code(st.GetCode()) == codes.OK {
+			switch codes.Code(st.GetCode()) {
+			case codes.OK:
 				gone++
+			case codes.NotFound, codes.FailedPrecondition, codes.Aborted:
+			default:
+				err = cmp.Or(err, status.ErrorProto(st))
 			}
 		}
 		return err

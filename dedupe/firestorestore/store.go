@@ -8,7 +8,6 @@ import (
 	"net/url"
 	"os"
 	"regexp"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -103,7 +102,7 @@ func NewAPI(ctx context.Context, opts ...option.ClientOption) (*apiv1.Client, er
 	return c, nil
 }
 
-// emulatorOwner is who may do all in an emulator, whatever its rules say.
+// emulatorOwner is who may do all in an emulator, which lets nobody else call BatchWrite.
 type emulatorOwner struct{}
 
 func (emulatorOwner) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
@@ -136,7 +135,7 @@ func New(client *firestore.Client, api *apiv1.Client, collection string, o *Opti
 	switch {
 	case len(ttl) > 100 || !fieldName.MatchString(ttl):
 		return bad("Options.TTLField is %q, want 1 to 100 of A-Z a-z 0-9 _, a letter first", ttl)
-	case slices.Contains(ownFields, ttl):
+	case isOwn(ttl):
 		return bad("Options.TTLField is %q, a field that the store uses for something else", ttl)
 	}
 	database, _, _ := strings.Cut(ref.Path, "/documents/")

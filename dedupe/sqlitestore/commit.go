@@ -96,6 +96,12 @@ func (s *Store) Write(ctx context.Context, f func(tx *sql.Tx) error) error {
 	return s.turn(ctx, call, func(tx *sql.Tx) (theirs bool, err error) { return true, f(tx) })
 }
 
+// IsBusy reports whether err says that others held the file's write lock for too long
+// (SQLITE_BUSY, SQLITE_LOCKED), whatever the driver: from a transaction of one's own, from
+// [Store.CompleteTx], or from Commit. A worker gives back the job whose handler returns such an
+// error, and counts no attempt.
+func (s *Store) IsBusy(err error) bool { return sqlitewriter.IsBusy(err) }
+
 // turn runs do in a transaction of its own. theirs reports whose error it is: the user's is
 // answered as it is.
 func (s *Store) turn(ctx context.Context, call string, do func(*sql.Tx) (theirs bool, err error)) error {

@@ -3,6 +3,7 @@ package sqlitestore_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -58,6 +59,68 @@ func TestWorkerDies(t *testing.T) {
 				if got.Outcome != c.outcome || runs != c.runs || charges(t, db) != 1 {
 					t.Errorf("second delivery: %q after %d runs with %d charges, want %q after %d with 1",
 						got.Outcome, runs, charges(t, db), c.outcome, c.runs)
+				}
+			})
+		})
+	}
+}
+
+// TestBusyHandler: a handler's own transaction that SQLite refuses costs no attempt. Twice in a row
+// it does, so that a handler that locks itself out comes to an end.
+func TestBusyHandler(t *testing.T) {
+	for name, c := range map[string]struct {
+		as   func(error) error
+		want []string // the outcomes of runs whose transaction is refused, and of the last
+		at   int
+	}{
+		"once":       {nil, []string{"postponed", "done"}, 1},
+		"in a row":   {nil, []string{"postponed", "retried", "postponed", "done"}, 2},
+		"for ever":   {nil, []string{"postponed", "retried", "postponed", "retried", "postponed", "failed"}, 3},
+		"another":    {func(error) error { return errors.New("no such card") }, []string{"retried", "done"}, 2},
+		"permanent":  {onceq.Permanent, []string{"failed"}, 1},
+		"asked time": {func(err error) error { return onceq.RetryAfter(time.Second, err) }, []string{"retried", "done"}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				db, store := open(t)
+				var path string
+				if err := db.QueryRow("SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path); err != nil {
+					t.Fatal(err)
+				}
+				hasty, err := sql.Open("sqlite", path+"?_txlock=immediate&_pragma=busy_timeout(1)")
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer hasty.Close()
+				runs := 0
+				rig := onceqtest.New(t, onceq.ProcessorConfig{
+					Store: store, Defaults: onceq.JobOptions{MaxAttempts: 3},
+					Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+						if runs++; c.want[runs-1] == "done" {
+							return charge(ctx, db, store, j)
+						}
+						held, err := db.BeginTx(ctx, nil)
+						if err != nil {
+							return err
+						}
+						defer held.Rollback()
+						err = charge(ctx, hasty, store, j)
+						if c.as != nil {
+							err = c.as(err)
+						}
+						return err
+					}),
+				}, nil)
+				rig.Send(broker.Outgoing{Body: []byte("order-1")})
+				for i, want := range c.want {
+					got := rig.Deliver()
+					if string(got.Outcome) != want || i == len(c.want)-1 && got.Stored.Attempt != c.at {
+						t.Fatalf("delivery %d: %q, attempt %d, want %q, at the end %d: %v", i+1, got.Outcome, got.Stored.Attempt, want, c.at, got.Stored.LastErr)
+					}
+					rig.Advance(time.Hour)
+				}
+				if n := charges(t, db); n > 1 || (n == 1) != (c.want[len(c.want)-1] == "done") {
+					t.Errorf("%d charges", n)
 				}
 			})
 		})

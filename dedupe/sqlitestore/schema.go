@@ -44,6 +44,7 @@ type statements struct {
 	read, write, remove, sweep, complete, list string
 	result, lock                               string
 	count, byStatus                            string
+	parts, unswept                             string
 }
 
 func newStatements(table string) statements {
@@ -77,6 +78,8 @@ func newStatements(table string) statements {
 		list:       fill(`SELECT {columns} FROM {table}`),
 		count:      fill(`SELECT scope, status, count(*) FROM {table}`),
 		byStatus:   fill(` INDEXED BY {attention}`),
+		parts:      fill(countParts),
+		unswept:    fill(countUnswept),
 	}
 }
 

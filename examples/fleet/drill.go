@@ -67,34 +67,6 @@ var faults = map[string]fault{
 	},
 }
 
-// drilled is what a worker of a drill knows of the fault.
-type drilled struct {
-	Red   string // the bank answers 500 while this file is there; empty = no drill
-	Shaky int
-}
-
-var errBank = errors.New("the bank answers 500")
-
-// ask is the bank's answer in a drill.
-func (f *drilled) ask(j *onceq.Job) error {
-	if f.Red == "" {
-		return nil
-	}
-	if _, err := os.Stat(f.Red); err == nil || j.Attempt <= f.Shaky {
-		return errBank
-	}
-	return nil
-}
-
-// set is what a drill's worker has beyond the demo's: it follows the operator soon, and compares
-// the payloads of a key.
-func (f *drilled) set(c *onceq.ProcessorConfig) {
-	if f.Red != "" {
-		c.Control.Every = 2 * time.Second
-		c.Fingerprint = func(m *broker.Message) []byte { return m.Body }
-	}
-}
-
 // drillFlag reads the name of a fault.
 func drillFlag(f *flag.FlagSet, name *string) {
 	f.StringVar(name, "drill", "", "play a fault that you mend by docs/runbook.md: "+strings.Join(slices.Sorted(maps.Keys(faults)), ", "))
@@ -146,7 +118,7 @@ func drill(ctx context.Context, o *shop.Settings, name string, out, errs io.Writ
 			}
 		})
 	}
-	beside.Go(func() { d.books(working, dir) })
+	beside.Go(func() { d.keepBooks(working, dir) })
 	if err := d.harm(working, &f); err != nil {
 		if ctx.Err() != nil {
 			return nil // the operator has ended it
@@ -232,8 +204,8 @@ func (d *demo) await(ctx context.Context, holds func(queue, dead broker.Depth) b
 	}
 }
 
-// books writes what should have run, and each second what the ledger has, until ctx ends.
-func (d *demo) books(ctx context.Context, dir string) {
+// keepBooks writes what should have run, and each second what the ledger has, until ctx ends.
+func (d *demo) keepBooks(ctx context.Context, dir string) {
 	for ctx.Err() == nil {
 		if err := d.writeBooks(ctx, dir); err != nil && ctx.Err() == nil {
 			fmt.Fprintln(d.errs, "fleet:", err)

@@ -14,6 +14,7 @@ var parts = []string{"flight", "hotel", "car"}
 var (
 	errSoldOut = errors.New("sold out")
 	errMute    = errors.New("no answer: booked or not?")
+	errBusy    = errors.New("too many requests")
 )
 
 // agency books parts of trips, in memory. Some customers have no luck.

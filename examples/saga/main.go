@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/onceq/onceq"
@@ -39,7 +40,7 @@ import (
 const maxAttempts = 3
 
 // booker is where parts are booked, by a key of the caller's. A call with a key that it knows does
-// nothing more. An error says that the part is not booked only where it is errSoldOut.
+// nothing more. An error says that the part is not booked only where it is errSoldOut or errBusy.
 type booker interface {
 	Book(ctx context.Context, key, part string) (reference string, err error)
 	Cancel(ctx context.Context, key string) error
@@ -55,11 +56,16 @@ func (t *trips) handle(ctx context.Context, j *onceq.Job) error {
 		return err
 	}
 	if !givenUp {
-		err := t.book(ctx, j)
-		if err == nil || !errors.Is(err, errSoldOut) && !j.LastAttempt() {
+		switch err := t.book(ctx, j); {
+		case err == nil:
+			return nil
+		case errors.Is(err, errBusy): // never the end, in the last attempt neither
+			return onceq.Postpone(time.Minute, err)
+		case !errors.Is(err, errSoldOut) && !j.LastAttempt():
 			return err
+		default:
+			why = err.Error()
 		}
-		why = err.Error()
 		if err := onceq.Save(ctx, j, "given up", why); err != nil {
 			return err
 		}
@@ -88,7 +94,10 @@ func (t *trips) undo(ctx context.Context, j *onceq.Job) error {
 		_, err := onceq.Step(ctx, j, "undo "+part, func(ctx context.Context) (bool, error) {
 			return true, t.at.Cancel(ctx, j.EffectKey(part))
 		})
-		if err != nil {
+		switch {
+		case errors.Is(err, errBusy):
+			return onceq.Postpone(time.Minute, err)
+		case err != nil:
 			return err // before an error of ours: it may say that the job is given back
 		}
 	}
@@ -121,14 +130,12 @@ func scene(ctx context.Context, out io.Writer, a *agency) {
 		Defaults: onceq.JobOptions{MaxAttempts: maxAttempts, Backoff: func(int, error) time.Duration { return 50 * time.Millisecond }},
 		Logger:   slog.New(slog.DiscardHandler),
 		Observer: &screen.Screen{Out: out, Left: len(customers), Last: stop, Line: func(_ context.Context, r *onceq.JobReport) string {
-			line := fmt.Sprintf("%s  attempt %d: %s", r.Key.Key, r.Attempt, r.Outcome)
-			for _, did := range a.told() {
-				line += "\n       " + did
-			}
+			lines := []string{fmt.Sprintf("%s  attempt %d: %s", r.Key.Key, r.Attempt, r.Outcome)}
+			lines = append(lines, a.told()...)
 			if r.Outcome == onceq.OutcomeFailed {
-				line += "\n     class " + r.ErrClass + ": " + dlq.Printable(r.Err)
+				lines = append(lines, "class "+r.ErrClass+": "+dlq.Printable(r.Err))
 			}
-			return line
+			return strings.Join(lines, "\n       ")
 		}},
 	}))
 	w := must(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 1}))

@@ -108,7 +108,7 @@ func travel(t *testing.T, a *agency, fails func(part string, n int) error, s *st
 		r.calls = append(r.calls, calls)
 		c.rig.Advance(time.Hour)
 		switch {
-		case r.last.Crashed || r.last.Outcome == onceq.OutcomeRetried:
+		case r.last.Crashed || r.last.Outcome == onceq.OutcomeRetried || r.last.Outcome == onceq.OutcomePostponed:
 		case r.last.ErrClass == onceq.ClassAttempts:
 			report, err := letters.Replay(t.Context(), dlq.ReplayOptions{To: c.rig.Queue})
 			require.NoError(t, err)
@@ -163,6 +163,17 @@ var troubles = map[string]func(a *agency, part string) func(string, int) error{
 			return nil
 		}
 	},
+	"down, and busy in the last attempt": func(_ *agency, part string) func(string, int) error {
+		return func(p string, n int) error {
+			switch {
+			case p != part || n > maxAttempts+2:
+				return nil
+			case n < maxAttempts:
+				return errors.New("down")
+			}
+			return errBusy
+		}
+	},
 	"without an answer": func(a *agency, part string) func(string, int) error {
 		a.mute["ann"] = part
 		return noTrouble
@@ -215,6 +226,17 @@ func TestCrashInEachGapOfEachTrouble(t *testing.T) {
 	}
 	t.Logf("%d trips, %d replays", played, replayed)
 	require.Positive(t, replayed, "no crash has hit a last attempt")
+}
+
+// Who is told to come back in the last attempt has not failed, and loses nothing.
+func TestBusyInTheLastAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := newAgency()
+		r := travel(t, a, troubles["down, and busy in the last attempt"](a, "car"), nil)
+		require.Equal(t, onceq.OutcomeDone, r.last.Outcome)
+		require.Equal(t, maxAttempts, r.last.Attempt)
+		require.Equal(t, map[string]int{"flight": 1, "hotel": 1, "car": maxAttempts + 3}, r.asked)
+	})
 }
 
 // What was saved is not done again: each booking and each cancellation is asked for once, though

@@ -15,9 +15,9 @@ import (
 
 // This file owns what a handler saves under its claim. The handler's goroutine waits in Save. The
 // carrier of saves (batch.Queue) calls saveBatch, which stores those of many handlers in one call,
-// as renewals, and repeats each until its answer is known. saved.mu makes the saves of one run
-// follow each other, where the handler has goroutines of its own. It guards saved, and is held
-// while the handler waits for the store.
+// as renewals, and repeats each until its answer is known. Where the handler has goroutines of its
+// own, saved.saving makes the saves of one run follow each other. saved.mu guards saved, and is
+// held for a moment, so that reads never wait for the store.
 
 // saved makes room for what is saved. The handler may have goroutines of its own.
 func (r *Run[J]) saved() *saved {
@@ -25,7 +25,7 @@ func (r *Run[J]) saved() *saved {
 	if s := l.saved.Load(); s != nil {
 		return s
 	}
-	l.saved.CompareAndSwap(nil, new(saved))
+	l.saved.CompareAndSwap(nil, &saved{saving: make(chan struct{}, 1)})
 	return l.saved.Load()
 }
 
@@ -59,22 +59,56 @@ type Found struct {
 }
 
 // Step is what the job has saved under the name. A form of which nobody knows whether it is stored
-// is stored first, until ctx ends. The handler's goroutines call it.
+// is stored first, until ctx ends. The handler's goroutines call it. While one of them saves, the
+// others get what was stored before.
 func (r *Run[J]) Step(ctx context.Context, name string) (f Found, err error) {
 	have, err := r.lockSaved()
 	if err != nil {
 		return Found{}, err
 	}
-	defer have.mu.Unlock()
-	if have.unsure != "" {
-		if err := r.keepForm(ctx, have, have.form, have.unsure); err != nil {
+	unsure := have.unsure != ""
+	have.mu.Unlock()
+	if unsure {
+		if err := r.makeSure(ctx, have); err != nil {
 			return Found{}, err
 		}
 	}
+	have.mu.Lock()
+	defer have.mu.Unlock()
 	f.Step, f.OK, err = have.form.Get(name)
 	f.Any, f.Given = have.form.Len() > 0, have.given[name]
 	return f, err
 }
+
+// makeSure stores the form again, unless another goroutine has done so meanwhile.
+func (r *Run[J]) makeSure(ctx context.Context, have *saved) error {
+	if err := r.beginSave(ctx, have); err != nil {
+		return err
+	}
+	defer have.endSave()
+	if have.unsure == "" {
+		return nil
+	}
+	return r.keepForm(ctx, have, have.form, have.unsure)
+}
+
+// beginSave waits until no other goroutine of the handler saves. Who gets nil calls endSave.
+func (r *Run[J]) beginSave(ctx context.Context, have *saved) error {
+	select {
+	case have.saving <- struct{}{}:
+		return nil
+	case <-r.ctx.Done():
+		return r.whyEnded()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *saved) endSave() { <-s.saving }
+
+// whyEnded is why the handler's context has ended. That of a handler which has returned ends
+// without a cause.
+func (r *Run[J]) whyEnded() error { return cmp.Or(r.ctx.EndedBy(), context.Canceled) }
 
 // Give notes that this run has had a value under the name.
 func (r *Run[J]) Give(name string) {
@@ -89,10 +123,14 @@ func (r *Run[J]) Give(name string) {
 
 // Last is the class of the attempt before this one, and when it ended.
 func (r *Run[J]) Last() (class string, at time.Time) {
-	if r.known == nil {
+	switch k := r.known; {
+	case k == nil:
 		return "", time.Time{}
+	case k.from != "": // the store's class is that of the last failure, which came before
+		return verdict.Interrupted, k.lastEnd
+	default:
+		return k.prevClass, k.lastEnd
 	}
-	return r.known.prevClass, r.known.lastEnd
 }
 
 // IsLastTry reports whether an error now is the job's end. One that a drain has cut off is not.
@@ -117,7 +155,11 @@ func (r *Run[J]) Save(ctx context.Context, name string, step steps.Step) error {
 	if err != nil {
 		return err
 	}
-	defer have.mu.Unlock()
+	have.mu.Unlock()
+	if err := r.beginSave(ctx, have); err != nil {
+		return err
+	}
+	defer have.endSave()
 	step.N, step.At = have.no+1, time.Now().UTC().Truncate(time.Millisecond)
 	form, err := have.form.With(name, step)
 	if err != nil {
@@ -127,11 +169,14 @@ func (r *Run[J]) Save(ctx context.Context, name string, step steps.Step) error {
 	if errors.Is(err, dedupe.ErrResultSize) || errors.Is(err, dedupe.ErrBadRequest) {
 		return err // it is certain that nothing was stored
 	}
+	have.mu.Lock()
+	defer have.mu.Unlock()
 	have.form = form
 	return err
 }
 
-// keepForm stores a form as the next of the job, where name was saved last. have is locked.
+// keepForm stores a form as the next of the job, where name was saved last. The caller is the one
+// who saves.
 func (r *Run[J]) keepForm(ctx context.Context, have *saved, form *steps.Form, name string) error {
 	state, err := form.Encode()
 	if err != nil {
@@ -142,19 +187,21 @@ func (r *Run[J]) keepForm(ctx context.Context, have *saved, form *steps.Form, na
 	have.asks.Store(ask)
 	defer have.asks.Store(nil)
 	r.f.en.saves.Add(r)
+	unsure := name
 	select {
 	case err = <-ask.done:
-		if have.unsure = ""; err == nil {
-			have.last = name
-		}
-		return err
+		unsure = ""
 	case <-r.ctx.Done():
-		// A handler that has returned ends its context without a cause.
-		err = cmp.Or(r.ctx.EndedBy(), context.Canceled)
+		err = r.whyEnded()
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	have.unsure = name
+	have.mu.Lock()
+	defer have.mu.Unlock()
+	have.unsure = unsure
+	if err == nil {
+		have.last = name
+	}
 	return err
 }
 

@@ -9,7 +9,11 @@ import (
 
 // saved is what a run's job has saved.
 type saved struct {
-	mu   sync.Mutex
+	// saving has room for the one who saves, and keeps it while the store is asked. Who has it
+	// alone changes form, last, no and unsure.
+	saving chan struct{}
+
+	mu   sync.Mutex // guards what follows; it is held for a moment
 	form *steps.Form
 	no   int    // of the last save, stored or not
 	last string // the step that was saved last, and is known to be stored

@@ -5,6 +5,68 @@ package main
 
 var operators = []mutant{
 	{
+		File: "ops/reconcilejudge.go", Text: `	case other != nil:`,
+		With:    `	case other != nil && j == nil:`,
+		Package: "ops", Test: "TestReconcileTable/another_scope",
+		Why: "a job that is done under another scope is sent again, and done twice",
+	},
+	{
+		File: "ops/reconcilejudge.go", Text: `	case n > 0 && r == nil:`,
+		With: `	case n > 0 && r == nil && j == nil:
+	case n > 0 && r == nil && j != nil:
+		j.state(&f, g, r)`,
+		Package: "ops", Test: "TestReconcileTable/an_effect_without_a_key",
+		Why: "a job whose effect is in the ledger is sent again, and done twice",
+	},
+	{
+		File: "ops/reconcilejudge.go", Text: `!j.e.At.Before(f.Due.Add(j.retention))`,
+		With:    `j.retention < 0`,
+		Package: "ops", Test: "TestReconcileTable/older_than_the_retention",
+		Why: "a job whose record has expired is sent again",
+	},
+	{
+		File: "ops/reconcilejudge.go", Text: `j.letters[Failure{g.key, r.Fence}]`,
+		With:    `j.letters[Failure{g.key, r.Fence}] || j.letters[Failure{g.key, r.Fence - 1}]`,
+		Package: "ops", Test: "TestReconcileTable/the_letter_of_an_earlier_failure",
+		Why: "a failure counts as having a letter whose replay would not reopen it",
+	},
+	{
+		File: "ops/reconcilesend.go", Text: `	if e.Ledger {`,
+		With:    `	if e.t != nil {`,
+		Package: "ops", Test: "TestResendRefuses",
+		Why: "after a restore all that was done since the backup is sent again",
+	},
+	{
+		File: "ops/rules.go", Text: `			result[resultWentBack] = gone[i].Reason`,
+		With:    `			_ = gone[i]`,
+		Package: "ops", Test: "TestResendRefuses",
+		Why: "once the queue is resumed after a restore, all that was done since the backup is sent again",
+	},
+	{
+		File: "ops/reconcilesend.go", Text: `	if e.sends > e.max {`,
+		With:    `	if e.sends > e.max && e.t == nil {`,
+		Package: "ops", Test: "TestResendRefuses",
+		Why: "a wrong list sends a thousand jobs that nobody meant",
+	},
+	{
+		File: "ops/reconcilesend.go", Text: ` && now.Fence == c.Fence`,
+		With:    "",
+		Package: "ops", Test: "TestResend",
+		Why: "a failure is sent whose job was replayed since, and the report says that it was reopened",
+	},
+	{
+		File: "ops/reconcilesort.go", Text: `bytes.Compare(r[i].next, r[j].next) < 0`,
+		With:    `bytes.Compare(r[i].next, r[j].next) < -1`,
+		Package: "ops", Test: "TestReconcileSorts",
+		Why: "in a long ledger the effects of one key do not come together, and a duplicate is not found",
+	},
+	{
+		File: "ops/reconcilesort.go", Text: `x.ID == e.ID`,
+		With:    `x.ID == e.ID && x.Fence != e.Fence`,
+		Package: "ops", Test: "TestReconcileSorts",
+		Why: "a ledger that was exported twice makes each effect a duplicate",
+	},
+	{
 		File: "dlq/planned.go", Text: " && m.Published.Before(w.plan.Made)",
 		With:    "",
 		Package: "dlq", Test: "TestPlanOfMoreThanIsHeld",
@@ -207,5 +269,35 @@ var operators = []mutant{
 		Text: "r.Slots < slots && (least", With: "r.Slots > slots && (least",
 		Package: "cmd/onceq/internal/cli", Test: "TestRuleWords",
 		Why: "the lowest limit holds, so a higher one changes nothing",
+	},
+	{
+		File: "ops/doctorchecks.go",
+		Text: "case n < 2*most:", With: "case n < most:",
+		Package: "ops", Test: "TestDoctorChecks",
+		Why: "a receive that never starts a handler counts, so as many receives as attempts are too few",
+	},
+	{
+		File: "ops/doctorchecks.go",
+		Text: "!ok || fence < f.Fence", With: "!ok",
+		Package: "ops", Test: "TestDoctorChecks",
+		Why: "the letter of an earlier failure does not bring the job back",
+	},
+	{
+		File: "ops/doctor.go",
+		Text: "	go func() {\n		defer cancel()\n		defer close(a.done)", With: "	func() {\n		defer cancel()\n		defer close(a.done)",
+		Package: "ops", Test: "TestDoctorHangs",
+		Why: "one call that hangs must not end the other checks",
+	},
+	{
+		File: "ops/doctorchecks.go",
+		Text: "	if p.do.Card != nil {\n		return []*control.WorkerStatus{p.do.Card}, nil\n	}", With: "",
+		Package: "ops", Test: "TestDoctorCard",
+		Why: "a deployment is checked by its own settings",
+	},
+	{
+		File: "internal/steering/sketch.go",
+		Text: "class == \"\" || len(s.classes) >= mostClasses", With: "class == \"\"",
+		Package: "internal/coretest/operating", Test: "TestCardErrorClasses",
+		Why: "a program that makes a class of each error must not fill the memory",
 	},
 }

@@ -1,5 +1,8 @@
 package main
 
+// This file owns the breaks of steps: what a job saves, how it is given back, and how its message
+// is sent anew. main.go plays them, one after another; nothing is locked.
+
 var stepped = []mutant{
 	{
 		File: "steps.go", Text: "case have.Any && j.r.Drains() && !j.r.IsLastTry():", With: "case false:",
@@ -17,7 +20,7 @@ var stepped = []mutant{
 		Why: "a step runs although nothing keeps what it did",
 	},
 	{
-		File: "internal/engine/save.go", Text: "if have.unsure != \"\" {", With: "if false {",
+		File: "internal/engine/save.go", Text: "	if unsure {", With: "	if false {",
 		Package: "internal/coretest/jobs", Test: "TestSaveThatItsCallerGivesUp",
 		Why: "a handler goes on from a step that nobody has stored",
 	},
@@ -57,7 +60,7 @@ var stepped = []mutant{
 		Why: "a message of an ordered group loses its place",
 	},
 	{
-		File: "hosts.go", Text: "return h.tooLong(r, err)", With: "return err",
+		File: "hosts.go", Text: "return h.tooLong(r, h.crowded(r, err))", With: "return h.crowded(r, err)",
 		Package: "internal/coretest/jobs", Test: "TestWaitsThatNothingCarries/no_Carry",
 		Why: "the queue deletes a job that sleeps for longer than it keeps messages",
 	},
@@ -87,6 +90,56 @@ var stepped = []mutant{
 		Why: "the copy of a job that sleeps wakes it at each receive",
 	},
 	{
+		File: "ahead.go", Text: "case <-end.C:", With: "case <-make(chan time.Time):",
+		Package: "internal/coretest/jobs", Test: "TestCarryThatHangs",
+		Why: "a Sender that ignores its context takes the worker's room from all other jobs",
+	},
+	{
+		File: "ahead.go", Text: "		c.tellRefused(r, e)\n", With: "",
+		Package: "internal/coretest/jobs", Test: "TestCarryThatHangs",
+		Why: "a role that may not send is noticed when the first letters come, days later",
+	},
+	{
+		File: "internal/engine/save.go", Text: "case k.from != \"\":", With: "case false:",
+		Package: "internal/coretest/jobs", Test: "TestLast",
+		Why: "after a crash the handler is told of the postponement before it",
+	},
+	{
+		File: "internal/engine/save.go", Text: "	if unsure {", With: "	if true {",
+		Package: "internal/coretest/jobs", Test: "TestReadBesideASave",
+		Why: "a read waits for the store while another goroutine saves",
+	},
+	{
+		File: "hosts.go", Text: "class == ClassPostponed || ", With: "class == \"-\" || ",
+		Package: "dedupe/sqlitestore", Test: "TestBusyHandler",
+		Why: "a handler that locks itself out is given back for ever, and never becomes a letter",
+	},
+	{
+		File: "hosts.go", Text: "hasWord(err) || ", With: "",
+		Package: "dedupe/sqlitestore", Test: "TestBusyHandler",
+		Why: "an error that the handler calls permanent is tried again",
+	},
+	{
+		File: "hosts.go", Text: "h.tooLong(r, h.crowded(r, err))", With: "h.tooLong(r, err)",
+		Package: "dedupe/sqlitestore", Test: "TestBusyHandler",
+		Why: "a busy file costs jobs their attempts",
+	},
+	{
+		File: "ops/key.go", Text: "		l.addSaved(r)\n", With: "",
+		Package: "cmd/onceq/internal/cli", Test: "TestKeyShowSaved",
+		Why: "nobody sees which of its steps a job has behind it",
+	},
+	{
+		File: "adapters/otelonceq/observer.go", Text: " && r.PrevClass == \"\"", With: "",
+		Package: "adapters/otelonceq", Test: "TestPostponedAndCarried",
+		Why: "a job that waits for its own reasons looks as if it waited for a worker",
+	},
+	{
+		File: "adapters/otelonceq/sender.go", Text: "	if carried {", With: "	if false {",
+		Package: "adapters/otelonceq", Test: "TestPostponedAndCarried",
+		Why: "a job that sleeps for long is counted as many",
+	},
+	{
 		File: "internal/engine/letter.go", Text: "first, saved = k.record.FirstErr, lastIn(k.record.State)", With: "first = k.record.FirstErr",
 		Package: "internal/tests/matrix", Test: "TestMatrix/^memory$/^park$/^steps$/^renew-2$/^crash-after$",
 		Why: "the letter of a worker that was killed does not say what it had done",
@@ -97,7 +150,7 @@ var stepped = []mutant{
 		Why: "the letter of a job that has charged says that nothing was saved",
 	},
 	{
-		File: "internal/engine/save.go", Text: "if have.unsure = \"\"; err == nil {", With: "if have.unsure = \"\"; true {",
+		File: "internal/engine/save.go", Text: "if err == nil {\n		have.last = name", With: "if true {\n		have.last = name",
 		Package: "internal/tests/matrix", Test: "TestMatrix/^memory$/^park$/^steps$",
 		Why: "the letter names a step that is not stored",
 	},

@@ -8,10 +8,12 @@
 package steps
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 	"unicode/utf8"
 )
@@ -118,6 +120,25 @@ func (f *Form) Last() (name string) {
 		}
 	}
 	return name
+}
+
+// Entry is a step with its name, as a list has it.
+type Entry struct {
+	Step
+	Name string
+	// Err says why the step cannot be read; nil = it can.
+	Err error
+}
+
+// List has all steps in the order in which they were saved. Those that cannot be read come first.
+func (f *Form) List() []Entry {
+	all := make([]Entry, 0, len(f.steps))
+	for name := range f.steps {
+		s, _, err := f.Get(name)
+		all = append(all, Entry{Step: s, Name: name, Err: err})
+	}
+	slices.SortFunc(all, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.N, b.N), cmp.Compare(a.Name, b.Name)) })
+	return all
 }
 
 // Len is how many steps there are.

@@ -3,6 +3,7 @@ module github.com/onceq/onceq/internal/tests
 go 1.26.0
 
 require (
+	cloud.google.com/go/firestore v1.29.2
 	cloud.google.com/go/iam v1.14.0
 	cloud.google.com/go/pubsub/v2 v2.8.1
 	github.com/ThreeDotsLabs/watermill v1.5.1
@@ -15,6 +16,7 @@ require (
 	github.com/onceq/onceq/adapters/gcppubsub v0.0.0
 	github.com/onceq/onceq/adapters/gocloudpubsub v0.0.0
 	github.com/onceq/onceq/adapters/watermillonceq v0.0.0
+	github.com/onceq/onceq/dedupe/firestorestore v0.0.0
 	github.com/onceq/onceq/localstack v0.0.0
 	github.com/stretchr/testify v1.12.1
 	gocloud.dev v0.47.0
@@ -42,6 +44,7 @@ require (
 	cloud.google.com/go/auth v0.24.1-0.20261001053825-dbc26066f70a // indirect
 	cloud.google.com/go/auth/oauth2adapt v0.3.0 // indirect
 	cloud.google.com/go/compute/metadata v0.10.0 // indirect
+	cloud.google.com/go/longrunning v1.3.0 // indirect
 	cloud.google.com/go/pubsub v1.51.1 // indirect
 	dario.cat/mergo v1.0.2 // indirect
 	github.com/Azure/go-ansiterm v0.0.0-20250102033503-faa5f7b0171c // indirect
@@ -138,3 +141,5 @@ replace github.com/onceq/onceq/adapters/gocloudpubsub => ../../adapters/gocloudp
 replace github.com/onceq/onceq/adapters/gcppubsub => ../../adapters/gcppubsub
 
 replace github.com/onceq/onceq/adapters/watermillonceq => ../../adapters/watermillonceq
+
+replace github.com/onceq/onceq/dedupe/firestorestore => ../../dedupe/firestorestore

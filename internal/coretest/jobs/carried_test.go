@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ type copies struct {
 	sent    int
 	lose    bool
 	refuses bool
+	stuck   chan struct{} // a call ends when it is closed, whatever its context says; nil = at once
 }
 
 func (c *copies) Limits() broker.Limits { return c.to.Limits() }
@@ -32,6 +34,9 @@ func (c *copies) Send(ctx context.Context, ms []broker.Outgoing) ([]string, erro
 	refuses, lose := c.refuses, c.lose
 	c.lose = false
 	c.mu.Unlock()
+	if c.stuck != nil {
+		<-c.stuck
+	}
 	if refuses {
 		return nil, rig.ErrBoom
 	}
@@ -122,6 +127,46 @@ func TestCarried(t *testing.T) {
 			}, rig.Preset(membroker.SQSStandard), carrying(to), kept(4*day), rig.Warnings)
 		})
 	}
+}
+
+// A Sender that ignores its context takes no room from other jobs. What it was given is given back,
+// and no job runs twice where its copy was stored after all. The log says at once that messages
+// cannot be sent anew.
+func TestCarryThatHangs(t *testing.T) {
+	to := &copies{}
+	var woke, plain atomic.Int32
+	rig.Bubble(t, func(ctx context.Context, j *onceq.Job) error {
+		if strings.HasPrefix(j.Key().Key, "plain") {
+			plain.Add(1)
+			return nil
+		}
+		err := onceq.Sleep(ctx, j, "trial", 30*time.Hour)
+		if err == nil {
+			woke.Add(1)
+		}
+		return err
+	}, func(r *rig.Rig) {
+		to.stuck = make(chan struct{})
+		r.Send(rig.Numbered("far", 40)...)
+		r.Start()
+		rig.Pass(time.Minute)
+		r.Send(rig.Numbered("plain", 40)...)
+		rig.Pass(time.Minute)
+		if n := plain.Load(); n != 40 {
+			r.Errorf("%d of 40 other jobs have run", n)
+		}
+		if n := r.Logged.Count("level=WARN", "messages cannot be sent anew", "does not end its call", "Does the worker have the right to send"); n != 1 {
+			r.Errorf("%d warnings that messages cannot be sent anew, want one", n)
+		}
+		rig.Pass(20 * time.Hour)
+		close(to.stuck)
+		rig.Pass(2 * day)
+		if n := woke.Load(); n != 40 {
+			r.Errorf("%d of 40 jobs woke", n)
+		}
+		r.WantQueue(0)
+		r.NoLetters()
+	}, rig.Preset(membroker.SQSStandard), carrying(to), kept(4*day), rig.Warnings, rig.With(func(c *rig.Setup) { c.Concurrency, c.Prefetch = 4, -1 }))
 }
 
 // What can neither be kept nor carried becomes a letter before its queue drops it. Its steps are

@@ -46,6 +46,8 @@ func openBooks(ctx context.Context, store, database string) (books, error) {
 		return openPostgres(ctx, database)
 	case "dynamodb":
 		return openDynamoDB(database)
+	case "firestore":
+		return openFirestore(ctx, database)
 	}
 	return nil, fmt.Errorf("no books on %q", store)
 }

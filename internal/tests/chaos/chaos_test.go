@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	rounds = flag.Int("rounds", 0, "how many rounds there are, over all modes (default: 14, and 24 in make proof)")
+	rounds = flag.Int("rounds", 0, "how many rounds there are, over all modes (default: 16, and 24 in make proof)")
 	seed   = flag.Uint64("seed", 0, "decides whom a round hits, and when (default: ONCEQ_SEED, or random)")
 )
 
@@ -30,7 +30,7 @@ func planned(t *testing.T) int {
 	case proof.Asked():
 		return 24
 	}
-	proof.Leave(t, "internal/tests/chaos: 10 of the 24 rounds")
+	proof.Leave(t, "internal/tests/chaos: 8 of the 24 rounds")
 	return 2 * len(modes)
 }
 
@@ -107,6 +107,7 @@ var modes = []mode{
 	{"sqlite", parked, onSQS},
 	{"dynamodb", inTx, onSQS},
 	{"sqlite", byKey, onPubSub},
+	{"firestore", inTx, onPubSub},
 }
 
 func TestChaos(t *testing.T) {

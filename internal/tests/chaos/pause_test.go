@@ -106,7 +106,7 @@ func (b *begun) look() (last time.Time, n int) {
 // TestPause: of a fleet of worker processes none starts a handler when the pause's bound is over,
 // and one that starts during the pause runs nothing. When the rule is removed all go on.
 func TestPause(t *testing.T) {
-	for _, store := range []string{"sqlite", "postgres", "dynamodb"} {
+	for _, store := range []string{"sqlite", "postgres", "dynamodb", "firestore"} {
 		t.Run(store, func(t *testing.T) {
 			a := pausing{Store: store, Database: database(t, store), Every: *controlEvery}
 			testPause(t, a)

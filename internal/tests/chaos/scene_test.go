@@ -82,6 +82,8 @@ func database(t *testing.T, store string) string {
 		return localstack.Postgres(t).URL
 	case "dynamodb":
 		return tables(t)
+	case "firestore":
+		return collections(t)
 	}
 	t.Fatalf("no database %q", store)
 	return ""

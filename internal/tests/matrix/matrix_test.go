@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 }
 
 // lives are the worlds whose time is real.
-var lives = []string{"postgres", "postgres-queue", "dynamodb"}
+var lives = []string{"postgres", "postgres-queue", "dynamodb", "firestore-emulator"}
 
 // partVariable is set by make test.
 const partVariable = "ONCEQ_MATRIX"
@@ -95,9 +95,11 @@ func TestMatrix(t *testing.T) {
 	live("postgres", postgres)
 	live("postgres-queue", postgresQueue)
 	live("dynamodb", dynamoDB)
+	live("firestore-emulator", firestoreEmulator)
 	inBubbles(t, "memory", memory)
 	inBubbles(t, "sqlite", sqlite)
 	inBubbles(t, "sqlite-queue", sqliteQueue)
+	inBubbles(t, "firestore", firestoreFake)
 	// SQS, too, in bubbles. What the memory store lacks there is SQLite's to show.
 	t.Run("sqs", func(t *testing.T) {
 		t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -184,6 +185,57 @@ func TestKeyShow(t *testing.T) {
 		c.Jobs = []control.RunningJob{{Key: "A-2", Type: "charge", At: time.Now(), Attempt: 1, Fence: running.Lease.Fence, Overdue: true}}
 	})
 	r.run("key", "show", "A-2").want(0, "CLAIMED", "running", "its lease lasts", "its context has ended, and it runs on", "next: onceq jobs running orders")
+}
+
+// TestKeyShowSaved: key show names what a job has saved. What cannot be read is said beside the
+// rest of the key.
+func TestKeyShowSaved(t *testing.T) {
+	const charged = `"charge":{"n":1,"at":"2026-01-02T03:04:05Z","v":"ch_1"}`
+	many := `"step 00":` + charged[len(`"charge":`):]
+	for n := range 25 {
+		many += fmt.Sprintf(`,"step %02d":{"n":%d,"at":"2026-01-02T03:04:05Z","v":1}`, n+1, n+2)
+	}
+	for name, c := range map[string]struct {
+		state string
+		want  []string
+		saved int
+		gaps  int
+	}{
+		"a step and a sleep": {
+			`{"v":1,"s":{"trial":{"n":2,"at":"2026-01-02T03:04:06.5Z","until":"2026-02-10T03:04:05Z"},` + charged + `},"x":1}`,
+			[]string{"2026-01-02 03:04:05.000  saved         charge, 6 bytes\n  2026-01-02 03:04:06.500  saved         trial, asleep until 2026-02-10 03:04:05"}, 2, 0,
+		},
+		"a name that moves the cursor": {`{"v":1,"s":{"a\u001b[2Jb":{"n":1,"v":1}}}`, []string{`saved         a\x1b[2Jb, 1 byte`}, 1, 0},
+		"many":                         {`{"v":1,"s":{` + many + `}}`, []string{"saved: 6 steps before these (-v shows each)", "saved         step 25"}, 26, 0},
+		"a later version":              {`{"v":2,"s":{}}`, []string{"not known: its saved steps, 14 bytes: ", "a later version of onceq has written it"}, 0, 1},
+		"cut":                          {`{"v":1,"s":{` + charged, []string{"not known: its saved steps", "something else has written it"}, 0, 1},
+		"not ours":                     {"\xff\x00", []string{"not known: its saved steps, 2 bytes", "something else has written it"}, 0, 1},
+		"a step is broken":             {`{"v":1,"s":{` + charged + `,"mail":[]}}`, []string{"saved         charge, 6 bytes", `not known: what the job has saved cannot be used: the step "mail" cannot be read`}, 1, 1},
+		"nothing":                      {`{"v":1,"s":{}}`, nil, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			k := charge("A-1")
+			l := r.claim(k, time.Minute, dedupe.Rerun).Lease
+			if errs, err := r.store.Renew(t.Context(), []dedupe.Renewal{{Key: k, Token: l.Token, TTL: time.Minute, State: []byte(c.state), StateNo: 1}}); err != nil || errs[0].Err != nil {
+				t.Fatal(errs, err)
+			}
+			r.run("key", "show", "A-1", "--utc").want(0, append(c.want, "orders:charge A-1   CLAIMED", "#1 fence")...)
+			var v keyView
+			r.run("key", "show", "A-1", "-o", "json").want(0).json(&v)
+			if len(v.Saved) != c.saved || len(v.Gaps) != c.gaps+1 || *v.State != len(c.state) { // its owner has no seat
+				t.Errorf("%+v", v)
+			}
+			for i, s := range v.Saved {
+				if i > 0 && *v.Saved[i-1].At > *s.At || (s.Until != nil) != (s.Bytes == nil) {
+					t.Errorf("%+v", s)
+				}
+			}
+			if c.saved == 26 {
+				r.run("key", "show", "A-1", "-v").want(0, "step 00, 6 bytes").not("before these")
+			}
+		})
+	}
 }
 
 // lapsed waits until a claim's lease has ended.

@@ -20,6 +20,7 @@ type letterView struct {
 	Attempts   int               `json:"attempts"`
 	FirstErr   string            `json:"first_error"`
 	LastErr    string            `json:"last_error"`
+	Saved      string            `json:"saved"`
 	Source     string            `json:"source"`
 	Scope      string            `json:"scope"`
 	Record     string            `json:"record_key"`
@@ -127,7 +128,7 @@ func viewLetter(e dlq.Entry) letterView {
 	if m.Meta != nil {
 		v.Job = m.Meta.ID
 		if d := m.Meta.Dead; d != nil {
-			v.Attempts, v.FirstErr, v.LastErr = d.Attempts, d.FirstErr, d.LastErr
+			v.Attempts, v.FirstErr, v.LastErr, v.Saved = d.Attempts, d.FirstErr, d.LastErr, d.Saved
 		}
 	}
 	if utf8.Valid(m.Body) {

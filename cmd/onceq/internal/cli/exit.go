@@ -98,7 +98,7 @@ func permission(err error) string {
 		return text
 	}
 	if places.IsDenied(err) {
-		return "\ngcppubsub names the role that is missing; give it to whoever runs this"
+		return "\nthe error names the role that is missing; give it to whoever runs this"
 	}
 	return ""
 }

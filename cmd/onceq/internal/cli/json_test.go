@@ -18,6 +18,7 @@ var views = map[string]any{
 	"queue purge":                       emptiedView{},
 	"key show, key ls: a key":           keyView{},
 	"a step":                            stepView{},
+	"a saved step":                      savedView{},
 	"key resolve, key forget":           doneView{},
 	"jobs running, jobs stalled: a job": jobView{},
 	"workers: a worker":                 workerView{},

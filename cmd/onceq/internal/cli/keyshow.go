@@ -116,6 +116,9 @@ func (a *app) showKey(l *ops.TimeLine, queue string, verbose, looked bool, effec
 			At: out.Stamp(s.At), What: s.What, Text: s.Text, Class: s.Class, Attempt: s.Attempt, Fence: s.Fence, Owner: s.Owner, Source: string(s.Source), Audit: s.Audit,
 		})
 	}
+	for _, s := range l.Saved {
+		v.Saved = append(v.Saved, viewSaved(s))
+	}
 	v.Gaps, v.Links = l.Gaps, l.Links
 	if effect != "" {
 		v.EffectKey = onceq.EffectKey(l.Key, effect)
@@ -133,11 +136,31 @@ func (a *app) stepLines(l *ops.TimeLine, verbose bool) (lines []string) {
 		}
 		lines = append(lines, strings.TrimRight(fmt.Sprintf("  %-14s  %-12s  %s", at, row.what, row.text), " "))
 	}
+	lines = append(lines, a.savedLines(l.Saved, verbose)...)
 	for _, g := range l.Gaps {
 		lines = append(lines, "  not known: "+out.Text(g))
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.Links)) {
 		lines = append(lines, fmt.Sprintf("  %s: %s", out.Text(name), out.Text(l.Links[name])))
+	}
+	return lines
+}
+
+// savedShown is how many saved steps are shown, the last ones.
+const savedShown = 20
+
+// savedLines name what the job has saved.
+func (a *app) savedLines(saved []ops.SavedStep, verbose bool) (lines []string) {
+	if more := len(saved) - savedShown; more > 0 && !verbose {
+		lines = append(lines, fmt.Sprintf("  saved: %s before these (-v shows each)", out.Plural(more, "step", "steps")))
+		saved = saved[more:]
+	}
+	for _, s := range saved {
+		what := out.Bytes(s.Bytes)
+		if !s.Until.IsZero() {
+			what = "asleep until " + a.out.Time(s.Until)
+		}
+		lines = append(lines, fmt.Sprintf("  %-14s  %-12s  %s, %s", a.out.Milli(s.At), "saved", out.Text(s.Name), what))
 	}
 	return lines
 }

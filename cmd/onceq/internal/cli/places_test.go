@@ -11,11 +11,14 @@ import (
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 
+	"cloud.google.com/go/firestore"
 	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/dynamostore"
+	"github.com/onceq/onceq/dedupe/firestorestore"
+	"github.com/onceq/onceq/dedupe/firestorestore/firestorefake"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
@@ -162,6 +165,26 @@ func TestPubSubPlace(t *testing.T) {
 }
 
 // TestDynamoDBPlace: a store that bills each read.
+func TestFirestorePlace(t *testing.T) {
+	_, address := firestorefake.Start(t, firestorefake.Options{})
+	t.Setenv("FIRESTORE_EMULATOR_HOST", address)
+	client, err := firestore.NewClientWithDatabase(t.Context(), "shop", "jobs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	api, err := firestorestore.NewAPI(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = api.Close() })
+	store, err := firestorestore.New(client, api, "onceq", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tour(t, rigOn(t, store, "'firestore://shop/jobs/onceq'"), true, true)
+}
+
 func TestDynamoDBPlace(t *testing.T) {
 	server := testaws.NewDynamoDB(t)
 	t.Setenv("AWS_ACCESS_KEY_ID", server.Credentials.AccessKeyID)

@@ -156,6 +156,7 @@ type keyView struct {
 	Lease     *string           `json:"lease_until"`
 	Expires   *string           `json:"expires"`
 	Steps     []stepView        `json:"steps,omitempty"`
+	Saved     []savedView       `json:"saved,omitempty"`
 	Gaps      []string          `json:"gaps,omitempty"`
 	EffectKey string            `json:"effect_key,omitempty"`
 	Links     map[string]string `json:"links,omitempty"`
@@ -171,6 +172,13 @@ type stepView struct {
 	Owner   string  `json:"owner"`
 	Source  string  `json:"source"`
 	Audit   string  `json:"audit"`
+}
+
+type savedView struct {
+	Name  string  `json:"name"`
+	At    *string `json:"at"`
+	Bytes *int    `json:"bytes"`
+	Until *string `json:"until"`
 }
 
 type actView struct {
@@ -253,6 +261,14 @@ func viewRecord(r *dedupe.Record) keyView {
 	}
 	if r.StateNo > 0 {
 		v.State = new(len(r.State))
+	}
+	return v
+}
+
+func viewSaved(s ops.SavedStep) savedView {
+	v := savedView{Name: s.Name, At: out.Stamp(s.At), Until: out.Stamp(s.Until)}
+	if s.Until.IsZero() {
+		v.Bytes = &s.Bytes
 	}
 	return v
 }

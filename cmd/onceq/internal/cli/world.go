@@ -253,7 +253,7 @@ func (a *app) seated(ctx context.Context, c *conf, store dedupe.Store, name stri
 func (a *app) store(ctx context.Context, w *world, c *conf, needs need) (dedupe.Store, error) {
 	if c.store == "" {
 		if needs&needStore != 0 {
-			return nil, exit(exitUsage, "no store: name it in %s or in a profile (postgres://…, sqlite:///path, dynamodb://TABLE)", settings.EnvStore)
+			return nil, exit(exitUsage, "no store: name it in %s or in a profile (postgres://…, sqlite:///path, dynamodb://TABLE, firestore://PROJECT/DATABASE/COLLECTION)", settings.EnvStore)
 		}
 		return nil, nil
 	}

@@ -30,6 +30,8 @@ func (p *Places) Store(ctx context.Context, s settings.StoreURL) (dedupe.Store, 
 		return p.postgres(ctx, s)
 	case settings.DynamoDB:
 		return p.dynamo(ctx, s)
+	case settings.Firestore:
+		return p.firestore(ctx, s)
 	}
 	return p.sqlite(ctx, s)
 }

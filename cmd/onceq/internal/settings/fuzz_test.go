@@ -74,7 +74,7 @@ func FuzzURLs(f *testing.F) {
 		"sqs://orders", "sqs://eu-central-1/123456789012/orders", "https://sqs.eu-central-1.amazonaws.com/123456789012/orders", "sqs+http://127.0.0.1:1/a/orders?region=x",
 		"gcppubsub://p/s?topic=t&ordered=true", "postgres-queue://app:hunter22@db/x/orders?onceq.table=q", "postgres-queue://db/x/a%2Fb", "sqlite-queue:///./a.db/orders",
 		"sqlite-queue:////o", "postgres://app:hunter22@db/x?sslmode=disable", "postgres://app:hunt/er22@db/x", "postgres://app:hunt?er22@db/x", "postgres://db/x?password=hunter22&%70assword=hunter22",
-		"sqlite:///./k.db?onceq.table=t", "dynamodb://t?region=r&endpoint=http://h", "postgres:hunter22", "://", "a://b:@", "", "x", "postgres://a@b:c@d/e@f", "sqs://%zz", "postgres://[::1",
+		"sqlite:///./k.db?onceq.table=t", "dynamodb://t?region=r&endpoint=http://h", "firestore://p/(default)/c?ttl=t", "postgres:hunter22", "://", "a://b:@", "", "x", "postgres://a@b:c@d/e@f", "sqs://%zz", "postgres://[::1",
 	} {
 		f.Add(s, "hunter22")
 	}

@@ -147,7 +147,7 @@ func TestRefusedFiles(t *testing.T) {
 		"twice":                {"profiles:\n  a: {protect: true, protect: false}\n", "protect"},
 		"not a flag":           {"profiles:\n  a:\n    protect: maybe\n", `:3: "maybe" is neither true nor false`},
 		"queue's URL":          {"profiles:\n  a:\n    queues:\n      o: sqs:/orders\n", `:4: queue "sqs:/orders": want sqs://NAME, https://sqs.…, gcppubsub://PROJECT/SUBSCRIPTION`},
-		"store's URL":          {"profiles:\n  a:\n    store: mysql://x\n", `:3: store "mysql://x": want postgres://…, sqlite:///path, dynamodb://TABLE`},
+		"store's URL":          {"profiles:\n  a:\n    store: mysql://x\n", `:3: store "mysql://x": want postgres://…, sqlite:///path, dynamodb://TABLE, firestore://PROJECT`},
 		"env that is not set":  {"profiles:\n  a:\n    store: env:NOWHERE\n", ":3: the environment has no NOWHERE"},
 		"no url":               {"profiles:\n  a:\n    queues:\n      o: {dead: sqs://d}\n", ": queue o has no url"},
 		"attempts":             {"profiles:\n  a:\n    queues:\n      o: {url: sqs://o, max_attempts: 0}\n", `max_attempts: "0" is not a number from 1 to 1000`},
@@ -319,6 +319,8 @@ func TestStoreURLs(t *testing.T) {
 		"sqlite:///var/lib/keys.db?onceq.table=records":                     {Kind: SQLite, Path: "/var/lib/keys.db", Table: "records"},
 		"sqlite:///./keys.db":                                               {Kind: SQLite, Path: "keys.db"},
 		"dynamodb://records?region=eu-central-1&endpoint=http://h:1&ttl=t":  {Kind: DynamoDB, Table: "records", Region: "eu-central-1", Endpoint: "http://h:1", TTLAttribute: "t"},
+		"firestore://shop/(default)/onceq":                                  {Kind: Firestore, Project: "shop", Database: "(default)", Table: "onceq"},
+		"firestore://shop/jobs/teams/a/onceq?ttl=gone":                      {Kind: Firestore, Project: "shop", Database: "jobs", Table: "teams/a/onceq", TTLAttribute: "gone"},
 	} {
 		if got, err := ParseStore(s); err != nil || got != want {
 			t.Errorf("%s: %+v %v", s, got, err)
@@ -331,6 +333,9 @@ func TestStoreURLs(t *testing.T) {
 		"sqlite:///":                        "want sqlite:///path",
 		"sqlite:///k.db?table=x":            "unknown parameter table",
 		"dynamodb://":                       "want dynamodb://TABLE",
+		"firestore://shop/onceq":            "want firestore://PROJECT/DATABASE/COLLECTION",
+		"firestore:///jobs/onceq":           "want firestore://PROJECT/DATABASE/COLLECTION",
+		"firestore://shop/jobs/onceq?tll=x": "unknown parameter tll: did you mean ttl?",
 		"dynamodb://records?endpoint=h:1":   "endpoint: want http://HOST:PORT",
 		"dynamodb://records?regoin=eu-west": "unknown parameter regoin: did you mean region?",
 	} {

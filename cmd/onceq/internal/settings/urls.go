@@ -14,11 +14,12 @@ import (
 
 // The kinds of queues and stores.
 const (
-	SQS      = "sqs"
-	PubSub   = "gcppubsub"
-	Postgres = "postgres"
-	SQLite   = "sqlite"
-	DynamoDB = "dynamodb"
+	SQS       = "sqs"
+	PubSub    = "gcppubsub"
+	Postgres  = "postgres"
+	SQLite    = "sqlite"
+	DynamoDB  = "dynamodb"
+	Firestore = "firestore"
 )
 
 // A QueueURL is where a queue is.
@@ -135,15 +136,18 @@ type StoreURL struct {
 	Kind string
 	// URL is what the database's client takes: our own parameters are gone.
 	URL   string
-	Table string // may be empty
+	Table string // may be empty; Firestore: the collection
 	Path  string // SQLite
+	// Project and Database are Firestore's.
+	Project, Database string
 	// Region and Endpoint are DynamoDB's.
 	Region, Endpoint string
-	// TTLAttribute and Index, of keys that want attention, are DynamoDB's; they may be empty.
+	// TTLAttribute is DynamoDB's and Firestore's, and Index, of keys that want attention,
+	// DynamoDB's. They may be empty.
 	TTLAttribute, Index string
 }
 
-const wantStore = "want postgres://…, sqlite:///path, dynamodb://TABLE"
+const wantStore = "want postgres://…, sqlite:///path, dynamodb://TABLE, firestore://PROJECT/DATABASE/COLLECTION"
 
 // ParseStore reads the URL of a store.
 func ParseStore(s string) (StoreURL, error) {
@@ -188,6 +192,13 @@ func ParseStore(s string) (StoreURL, error) {
 			return bad("endpoint: want http://HOST:PORT")
 		}
 		return st, onlyStoreQuery(u, s, "region", "endpoint", "ttl", "index")
+	case Firestore:
+		database, collection, _ := strings.Cut(strings.Trim(u.Path, "/"), "/")
+		if u.Host == "" || database == "" || collection == "" {
+			return bad("want firestore://PROJECT/DATABASE/COLLECTION; the first database of a project is (default)")
+		}
+		st.Project, st.Database, st.Table, st.TTLAttribute = u.Host, database, collection, v.Get("ttl")
+		return st, onlyStoreQuery(u, s, "ttl")
 	}
 	return bad("")
 }

@@ -1,0 +1,45 @@
+//go:build !nofirestore
+
+package places
+
+import (
+	"context"
+	"errors"
+
+	"cloud.google.com/go/firestore"
+
+	"github.com/onceq/onceq/cmd/onceq/internal/settings"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/firestorestore"
+)
+
+func (p *Places) firestore(ctx context.Context, s settings.StoreURL) (dedupe.Store, error) {
+	client, err := firestore.NewClientWithDatabase(ctx, s.Project, s.Database)
+	if err != nil {
+		return nil, err
+	}
+	p.closing(client.Close)
+	api, err := firestorestore.NewAPI(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.closing(api.Close)
+	st, err := firestorestore.New(client, api, s.Table, &firestorestore.Options{TTLField: s.TTLAttribute})
+	if err != nil {
+		return nil, err
+	}
+	p.closing(st.Close)
+	return fires{st}, nil
+}
+
+// fires is a store that bills each document that is read.
+type fires struct{ *firestorestore.Store }
+
+var _ dedupe.Sized = fires{}
+
+func (f fires) Unwrap() any { return f.Store }
+
+// Size is not known: to count the documents is to read their index.
+func (fires) Size(context.Context) (records, bytes int64, err error) {
+	return 0, 0, errors.New("Firestore does not tell the size of a collection")
+}

@@ -1,0 +1,2 @@
+// Package reconcile is all tests: ops.Reconcile and ops.Resend beside real stores and workers.
+package reconcile
