@@ -55,6 +55,8 @@ func TestMain(m *testing.M) {
 		play(outboxVariable, serveOutbox)
 	case os.Getenv(stepsVariable) != "":
 		play(stepsVariable, workSteps)
+	case os.Getenv(newerVariable) != "":
+		play(newerVariable, workNewer)
 	case os.Getenv(tablesVariable) != "":
 		play(tablesVariable, relayTables)
 	default:
@@ -132,7 +134,7 @@ func TestChaos(t *testing.T) {
 	if !allSteps() {
 		proof.Leave(t, "internal/tests/chaos: two of three traps of the mode steps")
 	}
-	for i, store := range []string{"sqlite", "postgres", "dynamodb"} {
+	for i, store := range []string{"sqlite", "postgres", "dynamodb", "firestore"} {
 		all.Go(func() {
 			t.Run("steps-"+store, func(t *testing.T) {
 				t.Cleanup(func() {
