@@ -320,9 +320,8 @@ func (p *patient) lookAtLetters(ctx context.Context) (seen lettersSeen, err erro
 	seen.of = map[dedupe.Key]uint64{}
 	note := func(m *broker.Message) bool {
 		seen.n++
-		if m.Meta != nil && m.Meta.Dead != nil && m.Meta.Dead.Key != "" {
-			k := dedupe.Key{Scope: m.Meta.Dead.Scope, Key: m.Meta.Dead.Key}
-			seen.of[k] = max(seen.of[k], m.Meta.Dead.Fence)
+		if f, ok := failureOf(m); ok { // without a fence a letter is of no failure
+			seen.of[f.Key] = max(seen.of[f.Key], f.Fence)
 		}
 		return false
 	}
@@ -398,8 +397,8 @@ func (p *patient) doneOf(ctx context.Context, s dedupe.Store) (done []dedupe.Key
 		return nil, err
 	}
 	ks := make([]dedupe.Key, 0, min(len(seen.of), sampled))
-	for k, fence := range seen.of {
-		if fence != 0 && len(ks) < sampled && k.Validate() == nil { // without one a replay does not remove it
+	for k := range seen.of {
+		if len(ks) < sampled && k.Validate() == nil {
 			ks = append(ks, k)
 		}
 	}

@@ -213,3 +213,24 @@ func TestReconcilePurged(t *testing.T) {
 		r.only(look(ops.ReconcileOptions{Effects: listed[ops.Effect]()}), ops.FoundLost, "")
 	})
 }
+
+// TestDoctorOldLetters: a letter of an older version, which names no record, is its failure's.
+func TestDoctorOldLetters(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		l := r.claim(time.Minute, "w")
+		r.settle(l, dedupe.Failed, "timeout")
+		d := &broker.Letter{Fence: l.Fence, Class: "timeout", Source: "orders", At: time.Now()}
+		if err := onceq.SendOne(r.Context(), r.dead, &broker.Outgoing{Meta: &broker.Meta{Key: key.Key, Dead: d}}); err != nil {
+			r.Fatal(err)
+		}
+		r.wait(time.Hour)
+		for c, err := range r.ops.Doctor(r.Context(), "orders", &ops.DoctorOptions{Letters: true}) {
+			if err != nil {
+				r.Fatal(err)
+			}
+			if c.Check == "failed" && c.State != ops.CheckOK {
+				r.Errorf("%+v", c)
+			}
+		}
+	})
+}
