@@ -101,9 +101,12 @@ func (j *judge) of(g *keyGroup, r, other *dedupe.Record) (f Finding, found bool)
 
 // state is the finding of a job that is not done and of which no effect is known.
 func (j *judge) state(f *Finding, g *keyGroup, r *dedupe.Record) {
-	sends := g.expected.Send != nil
+	sends := g.expected.Send != nil && !g.unlike
 	noBody := ""
-	if !sends {
+	switch {
+	case g.unlike:
+		noBody = "; it is expected with different bodies, types or groups, so none is sent"
+	case !sends:
 		noBody = "; there is no body to send it again"
 	}
 	switch {

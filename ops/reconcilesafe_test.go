@@ -234,3 +234,15 @@ func TestDoctorOldLetters(t *testing.T) {
 		}
 	})
 }
+
+// TestReconcileTwoBodies: of a key that is expected with two bodies nobody knows the right one.
+func TestReconcileTwoBodies(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		a, b := due("A-1", time.Hour), due("A-1", time.Hour)
+		b.Send.Body = []byte("another")
+		e := r.reconcile(ops.ReconcileOptions{}, a, b, due("A-2", time.Hour), due("A-2", time.Hour))
+		if e.ToSend() != 1 || e.Repeated != 2 {
+			r.Errorf("%d to send: %+v", e.ToSend(), e.Findings)
+		}
+	})
+}

@@ -197,6 +197,8 @@ type keyGroup struct {
 	repeated int       // how many more rows expect it
 	effects  []Effect  // the first keptEffects of them, in the order of time, each id once
 	more     int       // effects beyond these
+	send     []byte    // the message of the first row that has one, as it lies there
+	unlike   bool      // another row has another message
 	latest   time.Time // when the last of its rows was due
 	stray    string    // a scope in which nobody expects the key, and the ledger has an effect of it
 }
@@ -284,16 +286,21 @@ func (g *keyGroup) add(kind byte, b []byte) error {
 		}
 		return nil
 	}
-	if g.latest = at; g.expected != nil { // rows of a key come in the order of their time
-		g.repeated++
-		return nil
-	}
 	n, w := binary.Uvarint(b)
 	if w <= 0 || n > math.MaxInt32 || uint64(len(b)-w) < n {
 		return io.ErrUnexpectedEOF
 	}
-	g.expected = &Expected{Key: g.key, Due: at, Ref: string(b[w : w+int(n)])}
-	if b = b[w+int(n):]; len(b) > 0 {
+	ref, b := string(b[w:w+int(n)]), b[w+int(n):]
+	g.unlike = g.unlike || len(b) > 0 && g.send != nil && !bytes.Equal(b, g.send)
+	if len(b) > 0 && g.send == nil {
+		g.send = bytes.Clone(b)
+	}
+	if g.latest = at; g.expected != nil { // rows of a key come in the order of their time
+		g.repeated++
+		return nil
+	}
+	g.expected = &Expected{Key: g.key, Due: at, Ref: ref}
+	if len(b) > 0 {
 		g.expected.Send = new(broker.Outgoing)
 		return json.Unmarshal(b, g.expected.Send)
 	}
