@@ -251,10 +251,16 @@ func (c *carrier) copyOf(r *run) broker.Outgoing {
 	}
 	// Up to a second: a rest of less would be one more receive. It must not take the copy's time.
 	delay := min(time.Until(due)+time.Second-1, c.to.Limits().MaxDelay, c.patience().Step())
-	return broker.Outgoing{
+	o := broker.Outgoing{
 		Body: m.Body, Attributes: m.Attributes, Group: m.Group, Meta: meta,
 		Delay: max(0, delay).Truncate(time.Second),
 	}
+	if m.ID != "" {
+		// A queue that leaves out what it has had takes one copy of this message, and that one
+		// although it has had a message of the job's id.
+		o.DedupID = engine.EffectKey(r.Key, "carry "+m.ID)
+	}
+	return o
 }
 
 // postponedMost is how far ahead a copy may say that its job goes on. What lies further ahead is

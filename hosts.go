@@ -253,19 +253,22 @@ func (h callHost) Ended(*run) { h.try.end() }
 // This part owns what the Observer and the log are told of a run. Whoever has the run calls it; no
 // lock is held.
 
+// contextOf is the handler's. It tells the message of its job, too.
+func contextOf(r *run) context.Context { return (*engine.RunContext[Job])(r) }
+
 func (in *intake) observeStart(r *run) (ctx context.Context) {
 	if in.c.Observer == nil {
-		return r.Context()
+		return contextOf(r)
 	}
 	defer func() {
 		if v := recover(); v != nil {
 			in.observerPanicked(v)
-			ctx = r.Context()
+			ctx = contextOf(r)
 		}
 	}()
-	switch ctx = in.c.Observer.JobStarted(r.Context(), &r.Job); ctx {
-	case nil, r.Context():
-		return r.Context()
+	switch ctx = in.c.Observer.JobStarted(contextOf(r), &r.Job); ctx {
+	case nil, contextOf(r):
+		return contextOf(r)
 	}
 	r.Context().ObservedAs(ctx)
 	return ctx
@@ -273,7 +276,7 @@ func (in *intake) observeStart(r *run) (ctx context.Context) {
 
 func (in *intake) observeEnd(r *run) {
 	level := slog.LevelInfo
-	if r.Verdict.Class != "" {
+	if r.Verdict.Class != "" && r.Outcome != engine.Postponed {
 		level = slog.LevelWarn
 	}
 	logs := in.log.Enabled(r.Flow().Terms.Base, level)
@@ -307,7 +310,7 @@ func (in *intake) tellEnd(r *run, t *JobReport) {
 	}()
 	ctx := r.Context().Observer()
 	if ctx == nil {
-		ctx = r.Context()
+		ctx = contextOf(r)
 	}
 	in.c.Observer.JobEnded(ctx, t)
 }
@@ -317,7 +320,7 @@ func (in *intake) timing(r *run) JobReport {
 	t := in.recordOf(r, in.e.Timing(r))
 	t.Outcome, t.ErrClass, t.Err = Outcome(r.Outcome), r.Verdict.Class, r.Verdict.Text
 	if t.Outcome == OutcomePostponed {
-		t.ErrClass = "" // nothing has failed
+		t.ErrClass, t.Why = "", r.Why() // nothing has failed
 	}
 	t.Saved = r.LastSaved()
 	t.Result = r.Result()

@@ -71,6 +71,9 @@ type JobReport struct {
 	// Saved is the name of the step that the job saved last, where its handler has asked for steps
 	// in this run; "" otherwise.
 	Saved string
+	// Why is what a job that was postponed waits for: the text of its handler's error, clipped; ""
+	// for other outcomes.
+	Why string
 	// From is the owner whose dead lease this claim took over, and DeadFor how long that had been
 	// dead. "" = nobody's.
 	From    string
@@ -121,6 +124,9 @@ func (t *JobReport) attrs() []slog.Attr {
 	}
 	if t.Saved != "" {
 		as = append(as, slog.String("saved", t.Saved))
+	}
+	if t.Outcome == OutcomePostponed {
+		as = append(as, slog.Duration("delay", t.Delay), slog.String("why", t.Why))
 	}
 	if t.ErrClass != "" {
 		as = append(as, slog.String("class", t.ErrClass), slog.String("error", t.Err))

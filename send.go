@@ -1,6 +1,7 @@
 package onceq
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -14,6 +15,7 @@ import (
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/jointctx"
 	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/values"
@@ -28,9 +30,10 @@ const sendTries = 5
 
 // Send puts the messages into the queue, in batches as large as the broker takes. Where they are
 // missing, it fills in Meta.ID, Meta.Created and Meta.Key (= ID), in ms itself, and as [Fill] says,
-// Meta.NotBefore of a long Delay. So a caller that sends ms again after an error sends the same
-// jobs, which run once. A Meta that Send has to fill in is replaced by a copy, so that many
-// messages may be made from one Meta.
+// Meta.NotBefore of a long Delay. Meta.CorrelationID becomes that of the job whose handler's
+// context ctx is, and else Meta.ID; one above 64 bytes is not passed on. So a caller that sends ms
+// again after an error sends the same jobs, which run once. A Meta that Send has to fill in is
+// replaced by a copy, so that many messages may be made from one Meta.
 //
 // The error answers by position, as a [*broker.BatchError]. After any other error nothing was sent:
 // that one tells of a mistake in ms. Send offers throttled entries again a few times. It repeats
@@ -45,7 +48,7 @@ func Send(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error {
 	if values.IsNil(s) {
 		return errors.New("onceq: Send: the broker is nil")
 	}
-	if err := Fill(ms); err != nil {
+	if err := fill(ms, func(m *broker.Meta) string { return cmp.Or(correlationIn(ctx), m.ID) }); err != nil {
 		return err
 	}
 	errs := make([]error, len(ms))
@@ -208,14 +211,18 @@ func Message(typ, key string, body []byte) broker.Outgoing {
 // An outbox needs it: fill the messages, store them in the transaction that makes the jobs, and
 // send what was stored, as often as it takes. All those sends are of the same jobs. Messages that
 // were stored without Meta.ID and Meta.Key would be new jobs with each Send.
-func Fill(ms []broker.Outgoing) error {
+func Fill(ms []broker.Outgoing) error { return fill(ms, nil) }
+
+// fill is Fill. correlated, where it is given, answers the CorrelationID of a message that has none
+// and whose ID is known.
+func fill(ms []broker.Outgoing, correlated func(*broker.Meta) string) error {
 	var ids []byte
 	now := time.Now()
 	for i := range ms {
 		m := &ms[i]
 		if m.Meta == nil {
 			m.Meta = new(broker.Meta)
-		} else if m.Meta.ID == "" || m.Meta.Key == "" || m.Meta.Created.IsZero() || m.Meta.NotBefore.Before(dueBy(m)) {
+		} else if m.Meta.ID == "" || m.Meta.Key == "" || m.Meta.Created.IsZero() || m.Meta.NotBefore.Before(dueBy(m)) || correlated != nil && isUncorrelated(m.Meta) {
 			// Another message may share the Meta, and two messages with one id would be one job.
 			m.Meta = m.Meta.Clone()
 		}
@@ -237,11 +244,38 @@ func Fill(ms []broker.Outgoing) error {
 		if due := dueBy(m); meta.NotBefore.Before(due) {
 			meta.NotBefore = due
 		}
+		if correlated != nil && isUncorrelated(meta) {
+			if c := correlated(meta); len(c) <= maxCorrelation {
+				meta.CorrelationID = c
+			}
+		}
 		if err := checkOutgoing(m); err != nil {
 			return fmt.Errorf("onceq: message %d: %w", i, err)
 		}
 	}
 	return nil
+}
+
+// maxCorrelation is the longest CorrelationID that Send sets, in bytes: a queue has little room for
+// metadata, and a job's own id is there already.
+const maxCorrelation = 64
+
+// isUncorrelated reports whether a CorrelationID is to be set. A letter's signature is over it,
+// too, so one that is sent again stays as it is.
+func isUncorrelated(m *broker.Meta) bool { return m.CorrelationID == "" && m.Dead == nil }
+
+// correlationIn is that of the job whose handler's context it is, and the job's id where it has
+// none; empty = it is no handler's, or that of a batch of several jobs, or too long.
+func correlationIn(ctx context.Context) string {
+	m, _ := ctx.Value(jointctx.OfJob{}).(*broker.Message)
+	id := engine.IDOf(m)
+	if m != nil && m.Meta != nil {
+		id = cmp.Or(m.Meta.CorrelationID, id)
+	}
+	if len(id) > maxCorrelation {
+		return ""
+	}
+	return id
 }
 
 // plainDelay is the longest delay that leaves no trace in the metadata. It is SQS's longest. Sends

@@ -34,10 +34,10 @@ import (
 // answers an error that gives the job back, see [Postpone]: another worker goes on.
 //
 // name has 1 to 128 bytes of UTF-8, and is used once in a run. A step that is renamed runs again.
-// The value is kept as JSON. All that a job keeps, with its names, has at most
-// [dedupe.Limits].MaxResult bytes. More is an error that is permanent and names the step, and so is
-// a kept value that does not decode into a T. Without a store the error is [ErrNoStore], and f does
-// not run. Each step costs one write of all that the job has saved.
+// The value is kept as JSON, so fields that are not exported are lost. All that a job keeps, with
+// its names, has at most [dedupe.Limits].MaxResult bytes. More is an error that is permanent and
+// names the step, and so is a kept value that does not decode into a T. Without a store the error
+// is [ErrNoStore], and f does not run. Each step costs one write of all that the job has saved.
 //
 // After the Join of a CompleteTx there are no more steps, because the store's row is locked by the
 // user's transaction.
@@ -154,7 +154,7 @@ func (j *Job) step(ctx context.Context, fn, name string) (f engine.Found, err er
 		return f, misused("%s: %w", fn, err)
 	}
 	if j.r == nil || j.r.Fence == 0 {
-		return f, ErrNoStore
+		return f, fmt.Errorf("onceq: %s %q: nothing could keep it: %w", fn, name, ErrNoStore)
 	}
 	f, err = j.r.Step(ctx, name)
 	switch {

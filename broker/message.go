@@ -71,7 +71,8 @@ type Meta struct {
 	Type string
 	// Key is the idempotency key; empty means that ID is.
 	Key string
-	// CorrelationID is the user's, for logs and traces.
+	// CorrelationID is for logs and traces: it joins what one request or job has caused. Where it
+	// is empty onceq.Send sets it.
 	CorrelationID string
 	// Created is when the job was made. Times travel in milliseconds.
 	Created time.Time

@@ -99,22 +99,17 @@ func (o *Ops) Doctor(ctx context.Context, queue string, do *DoctorOptions) iter.
 			p.do.Patience = patience
 		}
 		p.ask(ctx)
-		for _, c := range checks {
-			r := &report{name: c.name}
-			c.look(p, r)
-			for i := range r.all() {
-				if !yield(r.found[i], nil) {
-					return
-				}
-			}
-		}
+		all := slices.Clone(checks)
 		for i, c := range p.services {
-			r := &report{name: p.do.Services[i].Check}
-			if fs, err := c.get(); r.asked(err) {
-				r.tell(fs)
+			all = append(all, check{p.do.Services[i].Check, func(_ *patient, r *report) { r.tell(c) }})
+		}
+		for _, c := range all {
+			r := &report{name: c.name}
+			if c.look(p, r); len(r.found) == 0 {
+				r.ok("nothing found")
 			}
-			for i := range r.all() {
-				if !yield(r.found[i], nil) {
+			for _, found := range r.found {
+				if !yield(found, nil) {
 					return
 				}
 			}
@@ -143,7 +138,12 @@ func (r *report) skip(format string, args ...any) {
 	r.found = append(r.found, Checkup{Check: r.name, State: CheckNotAsked, Text: fmt.Sprintf(format, args...)})
 }
 
-func (r *report) tell(fs []dedupe.Fault) {
+// tell tells what a service, or the store, has said.
+func (r *report) tell(of *answer[[]dedupe.Fault]) {
+	fs, err := of.get()
+	if !r.asked(err) {
+		return
+	}
 	for _, f := range fs {
 		r.find(f.Mend, "%s", f.Text)
 	}
@@ -162,14 +162,6 @@ func (r *report) asked(err error) bool {
 		r.found = append(r.found, Checkup{Check: r.name, State: CheckNotAsked, Text: "it could not be asked", Err: err})
 	}
 	return false
-}
-
-// all are the findings; a check without any is fine.
-func (r *report) all() []Checkup {
-	if len(r.found) == 0 {
-		r.ok("nothing found")
-	}
-	return r.found
 }
 
 // A patient is a queue that is looked at, with what was asked of it.
@@ -216,21 +208,14 @@ func question[T any](ctx context.Context, within time.Duration, f func(context.C
 }
 
 func (a *answer[T]) get() (v T, err error) {
+	<-a.ctx.Done() // also after an answer
 	select {
 	case <-a.done:
 	default:
-		select {
-		case <-a.done:
-		case <-a.ctx.Done():
-			select {
-			case <-a.done: // it has ended for itself
-			default:
-				return v, context.Cause(a.ctx)
-			}
-		}
-	}
-	if errors.Is(a.err, context.DeadlineExceeded) && errors.Is(context.Cause(a.ctx), errSilent) {
 		return v, context.Cause(a.ctx)
+	}
+	if cause := context.Cause(a.ctx); errors.Is(a.err, context.DeadlineExceeded) && errors.Is(cause, errSilent) {
+		return v, cause
 	}
 	return a.v, a.err
 }
@@ -479,25 +464,24 @@ func mayWrite(ctx context.Context, s dedupe.Store) error {
 	_, _ = rand.Read(token[:])
 	k := dedupe.Key{Scope: nobody.Scope, Key: fmt.Sprintf("%x", token[:8])}
 	cs, err := s.Claim(ctx, []dedupe.ClaimRequest{{Key: k, Token: token, TTL: time.Minute, Owner: "doctor"}})
-	if err == nil && len(cs) == 1 {
-		err = cs[0].Err
-	}
-	if err != nil {
+	if err = cmp.Or(err, one(cs, func(c dedupe.Claim) error { return c.Err })); err != nil {
 		return fmt.Errorf("a claim: %w", err)
 	}
 	as, err := s.Settle(ctx, []dedupe.Settlement{{Key: k, Token: token, To: dedupe.Done, Retain: time.Minute}})
-	if err == nil && len(as) == 1 {
-		err = as[0].Err
-	}
-	if err != nil {
+	if err = cmp.Or(err, one(as, func(a dedupe.Settled) error { return a.Err })); err != nil {
 		return fmt.Errorf("a settlement: %w", err)
 	}
 	errs, err := s.Forget(ctx, []dedupe.Forgotten{{Key: k, Fence: cs[0].Lease.Fence}})
-	if err == nil && len(errs) == 1 {
-		err = errs[0]
-	}
-	if err != nil {
+	if err = cmp.Or(err, one(errs, func(err error) error { return err })); err != nil {
 		return fmt.Errorf("a removal: %w", err)
 	}
 	return nil
+}
+
+// one is the error of a batch of one entry.
+func one[A any](as []A, of func(A) error) error {
+	if len(as) != 1 {
+		return fmt.Errorf("ops: the store answered %d of 1 entries", len(as))
+	}
+	return of(as[0])
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -318,7 +319,10 @@ func TestDoctorRights(t *testing.T) {
 		p.sit("w-1", nil)
 		writes := map[onceqtest.Op]int{}
 		looks := false
+		var mu sync.Mutex // questions are asked at once
 		r.store.FailsAs(func(op onceqtest.Op) error {
+			mu.Lock()
+			defer mu.Unlock()
 			switch op {
 			case "claim", "settle", "forget", "renew":
 				if writes[op]++; looks {

@@ -20,10 +20,12 @@ import (
 // This file owns the checks of Doctor. Each reads answers of a patient and fills its report, in the
 // goroutine of Doctor's caller; nothing is locked, and nothing is asked here.
 
-var checks = []struct {
+type check struct {
 	name string
 	look func(*patient, *report)
-}{
+}
+
+var checks = []check{
 	{"reach", (*patient).checkReach},
 	{"clocks", (*patient).checkClocks},
 	{"receives", (*patient).checkReceives},
@@ -291,58 +293,53 @@ func (p *patient) durations() (map[string]control.Quantiles, error) {
 // nearly is from which part of its Timeout on a job's time is a finding.
 const nearly = 0.8
 
-func (p *patient) checkTimes(r *report) {
+// checkTypes calls look for the times of each type beside the settings of each card, until it
+// has found something for the type.
+func (p *patient) checkTypes(r *report, look func(c *control.WorkerStatus, typ string, q control.Quantiles) (found bool)) {
 	took, err := p.durations()
 	cards, cerr := p.judged()
 	if !r.asked(cmp.Or(err, cerr)) {
 		return
 	}
-	told := map[string]bool{}
-	for _, c := range cards {
-		for _, typ := range slices.Sorted(maps.Keys(took)) {
-			limit := c.Timeout
-			if own, ok := c.Timeouts[typ]; ok {
-				limit = own
-			}
-			if d := took[typ].P95; limit > 0 && float64(d) >= nearly*float64(limit) && !told[typ] {
-				told[typ] = true
-				r.find(fmt.Sprintf("JobOptions.Timeout: %v or more; or make the jobs shorter", (2*d).Round(time.Second)),
-					"95 of 100 jobs%s take up to %v, and Timeout is %v", ofType(typ), d.Round(time.Millisecond), limit)
-			}
-		}
-	}
 	if len(took) == 0 {
 		r.skip("no job has ended in the last five minutes")
+	}
+	for _, typ := range slices.Sorted(maps.Keys(took)) {
+		_ = slices.ContainsFunc(cards, func(c *control.WorkerStatus) bool { return look(c, typ, took[typ]) })
 	}
 }
 
-func (p *patient) checkDrain(r *report) {
-	took, err := p.durations()
-	cards, cerr := p.judged()
-	if !r.asked(cmp.Or(err, cerr)) {
-		return
-	}
-	told := map[string]bool{}
-	for _, c := range cards {
-		for _, typ := range slices.Sorted(maps.Keys(took)) {
-			q := took[typ]
-			share := over(q, max(0, c.DrainTimeout))
-			if c.DrainTimeout == 0 || share < 0.01 || told[typ] {
-				continue
-			}
-			told[typ] = true
-			comes := "they run again"
-			if c.Interrupted == "park" {
-				comes = "they are parked"
-			}
-			r.find(fmt.Sprintf("WorkerConfig.DrainTimeout: %v or more, and the orchestrator's grace 7s above it; or save steps, so that the rest goes on elsewhere", q.Max.Round(time.Second)),
-				"a deploy would cut %.0f %% of the jobs%s, and %s: they take up to %v (p95 %v), and DrainTimeout is %v",
-				100*share, ofType(typ), comes, q.Max.Round(time.Millisecond), q.P95.Round(time.Millisecond), max(0, c.DrainTimeout))
+func (p *patient) checkTimes(r *report) {
+	p.checkTypes(r, func(c *control.WorkerStatus, typ string, q control.Quantiles) bool {
+		limit := c.Timeout
+		if own, ok := c.Timeouts[typ]; ok {
+			limit = own
 		}
-	}
-	if len(took) == 0 {
-		r.skip("no job has ended in the last five minutes")
-	}
+		if limit <= 0 || float64(q.P95) < nearly*float64(limit) {
+			return false
+		}
+		r.find(fmt.Sprintf("JobOptions.Timeout: %v or more; or make the jobs shorter", (2*q.P95).Round(time.Second)),
+			"95 of 100 jobs%s take up to %v, and Timeout is %v", ofType(typ), q.P95.Round(time.Millisecond), limit)
+		return true
+	})
+}
+
+func (p *patient) checkDrain(r *report) {
+	p.checkTypes(r, func(c *control.WorkerStatus, typ string, q control.Quantiles) bool {
+		drain := max(0, c.DrainTimeout)
+		share := over(q, drain)
+		if c.DrainTimeout == 0 || share < 0.01 {
+			return false
+		}
+		comes := "they run again"
+		if c.Interrupted == "park" {
+			comes = "they are parked"
+		}
+		r.find(fmt.Sprintf("WorkerConfig.DrainTimeout: %v or more, and the orchestrator's grace 7s above it; or save steps, so that the rest goes on elsewhere", q.Max.Round(time.Second)),
+			"a deploy would cut %.0f %% of the jobs%s, and %s: they take up to %v (p95 %v), and DrainTimeout is %v",
+			100*share, ofType(typ), comes, q.Max.Round(time.Millisecond), q.P95.Round(time.Millisecond), drain)
+		return true
+	})
 }
 
 func ofType(typ string) string {
@@ -414,43 +411,37 @@ func (p *patient) checkSettings(r *report) {
 		seats = append(slices.Clone(seats), WorkerState{Owner: "the new deployment", State: string(onceq.StateRunning), Status: c})
 	}
 	w := SumUp(seats)
-	differ(r, "Scope", w.Scopes, func(s string) string { return s }, "give all workers of the queue one ProcessorConfig.Scope: until then each job may be done once for each")
-	differ(r, "Retention", w.Retentions, ahead.Days, "give all workers of the queue one ProcessorConfig.Retention")
-	differ(r, "Defaults.Interrupted", w.Interrupted, func(s string) string { return s }, "give all workers of the queue one policy for interrupted jobs")
-	bounds, versions := map[string][]string{}, map[string][]string{}
+	const one = "give all workers of the queue one "
+	differ(r, "Scope", w.Scopes, one+"ProcessorConfig.Scope: until then each job may be done once for each")
+	differ(r, "Retention", w.Retentions, one+"ProcessorConfig.Retention")
+	differ(r, "Defaults.Interrupted", w.Interrupted, one+"policy for interrupted jobs")
+	if p.do.Card != nil {
+		return // a deployment is there to change the others
+	}
+	bounds := map[string][]string{}
 	for i := range seats {
-		if s := &seats[i]; s.Alive() && s.Status != nil {
-			if c := s.Status; c.MaxAttempts != 0 {
-				k := fmt.Sprintf("%d, %v, %v", c.MaxAttempts, c.Timeout, c.DrainTimeout)
-				bounds[k] = append(bounds[k], s.Owner)
-			}
-			versions[s.Status.Version] = append(versions[s.Status.Version], s.Owner)
+		if s := &seats[i]; s.Alive() && s.Status != nil && s.Status.MaxAttempts != 0 {
+			k := fmt.Sprintf("%d, %v, %v", s.Status.MaxAttempts, s.Status.Timeout, s.Status.DrainTimeout)
+			bounds[k] = append(bounds[k], s.Owner)
 		}
 	}
-	if p.do.Card == nil { // a deployment is there to change these
-		same := func(s string) string { return s }
-		differ(r, "MaxAttempts, Timeout and DrainTimeout", bounds, same, "end the deployment, or start the workers anew that it has left out")
-		differ(r, "version", versions, same, "end the deployment, or start the workers anew that it has left out")
-	}
+	const end = "end the deployment, or start the workers anew that it has left out"
+	differ(r, "MaxAttempts, Timeout and DrainTimeout", bounds, end)
+	differ(r, "version", w.Versions, end)
 }
 
-func differ[K cmp.Ordered](r *report, what string, by map[K][]string, text func(K) string, mend string) {
+func differ[K cmp.Ordered](r *report, what string, by map[K][]string, mend string) {
 	if len(by) < 2 {
 		return
 	}
 	var parts []string
 	for _, k := range slices.Sorted(maps.Keys(by)) {
-		owners := slices.Sorted(slices.Values(by[k]))
-		parts = append(parts, fmt.Sprintf("%q (%d: %s)", text(k), len(owners), owners[0]))
+		parts = append(parts, fmt.Sprintf("%q (%d: %s)", fmt.Sprint(k), len(by[k]), slices.Min(by[k])))
 	}
 	r.find(mend, "workers differ in %s: %s", what, strings.Join(parts, ", "))
 }
 
-func (p *patient) checkTable(r *report) {
-	if fs, err := p.table.get(); r.asked(err) {
-		r.tell(fs)
-	}
-}
+func (p *patient) checkTable(r *report) { r.tell(p.table) }
 
 func (p *patient) checkFailed(r *report) {
 	failed, err := p.failed.get()

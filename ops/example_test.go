@@ -134,3 +134,31 @@ func ExampleOps_Key() {
 	// order-1: claimed failed, timeout
 	// order-2: claimed failed, timeout
 }
+
+// In the morning: four orders should have been charged. One was, two died, and one never ran. What
+// has neither a key nor an effect is sent again.
+func ExampleOps_Reconcile() {
+	ctx := context.Background()
+	o := after(ctx)
+	orders := func(yield func(ops.Expected, error) bool) {
+		for n := range 4 {
+			k := dedupe.Key{Scope: "shop:charge", Key: fmt.Sprint("order-", n+1)}
+			body := &broker.Outgoing{Body: []byte(`{"cents":900}`), Meta: &broker.Meta{Type: "charge"}}
+			if !yield(ops.Expected{Key: k, Due: time.Now().Add(-10 * time.Minute), Send: body}, nil) {
+				return
+			}
+		}
+	}
+	e := sure(o.Reconcile(ctx, ops.ReconcileOptions{Queue: "orders", Expected: orders, Letters: true, Grace: 5 * time.Minute}))
+	for _, f := range e.Findings {
+		fmt.Println(f.Key.Key, f.Kind)
+	}
+	sent, _, err := o.Resend(ctx, ops.ResendSpec{Evidence: e, PerSecond: 50, Reason: "the nightly look"})
+	fmt.Println(sent.Sent, err)
+	// Output:
+	// order-1 failed
+	// order-2 failed
+	// order-3 late
+	// order-4 missing
+	// 1 <nil>
+}

@@ -157,6 +157,9 @@ func (o *Ops) Key(ctx context.Context, queue string, k dedupe.Key, ko KeyOptions
 		}
 		l.Gaps = append(l.Gaps, text)
 	}
+	if r == nil {
+		l.Gaps = append(l.Gaps, "whether it ever ran: it was never claimed, or its retention is over; a list of what was due tells which (onceq reconcile --expect)")
+	}
 	slices.SortStableFunc(l.Steps, func(a, b TimeStep) int { return a.At.Compare(b.At) })
 	if r == nil {
 		return l, fmt.Errorf("%w: %v", ErrNoKey, k)
@@ -189,7 +192,7 @@ func (l *TimeLine) addDoubts() {
 	}
 	for _, a := range r.Past {
 		if a.End == dedupe.Claimed {
-			l.Gaps = append(l.Gaps, fmt.Sprintf("whether attempt %d had its effect, too: %s went silent, and the job was run again", a.Number, named(a.Owner)))
+			l.Gaps = append(l.Gaps, fmt.Sprintf("whether attempt %d had its effect, too: %s went silent, and the job was run again; a ledger of effects tells it (onceq reconcile --effects)", a.Number, named(a.Owner)))
 		}
 	}
 }
@@ -456,6 +459,9 @@ func (l *TimeLine) letter(ctx context.Context, t *target) {
 			step.Text = strings.TrimPrefix(fmt.Sprintf("%s, %d more copies", step.Text, e.Copies), ", ")
 		}
 		l.Steps = append(l.Steps, step)
+	}
+	if r := l.Record; errors.Is(err, dlq.ErrNoLetter) && r != nil && r.Status == dedupe.Failed && l.Replayed == nil {
+		l.Gaps = append(l.Gaps, "where its dead letter is: nothing brings the job back (onceq reconcile --expect --letters --resend)")
 	}
 }
 

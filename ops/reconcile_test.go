@@ -269,10 +269,10 @@ func TestReconcileWhileItWaits(t *testing.T) {
 }
 
 // work runs a worker for so long, and counts the runs by key.
-func (r *rig) work(d time.Duration) map[string]int {
+func (r *rig) work(d time.Duration, keys ...[]byte) map[string]int {
 	r.Helper()
 	ran := map[string]int{}
-	p := must(onceq.NewProcessor(onceq.ProcessorConfig{Scope: "orders", Store: r.store, Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
+	p := must(onceq.NewProcessor(onceq.ProcessorConfig{Scope: "orders", Store: r.store, LetterKeys: keys, Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 		ran[j.Key().Key]++
 		return nil
 	}), Control: onceq.ControlOptions{Every: 5 * time.Second}}))
@@ -370,6 +370,9 @@ func TestResend(t *testing.T) {
 		}
 		if slices.Sort(names); !slices.Equal(names, []string{"L-1", "M-1", "M-3"}) {
 			r.Error(names)
+		}
+		if ran := r.work(time.Hour, keys...); len(ran) != 3 || ran["L-1"] != 1 {
+			r.Errorf("%v ran, want L-1 among them", ran)
 		}
 		if again, audit, err := r.ops.Resend(r.Context(), ops.ResendSpec{Evidence: r.reconcile(ops.ReconcileOptions{}), Reason: "x"}); err != nil || audit != "" || again.Sent != 0 {
 			r.Error("nothing to send was an act", again, audit, err)

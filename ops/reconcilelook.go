@@ -155,7 +155,7 @@ func (t *target) lettered(ctx context.Context) (map[Failure]bool, error) {
 		}
 		if f, ok := failureOf(x.Message); ok {
 			all[f] = true
-		} else if d := deadOf(&x); d != nil {
+		} else if d := deadOf(&x); d != nil && d.Key != "" {
 			all[Failure{Key: dedupe.Key{Scope: d.Scope, Key: d.Key}}] = true // nothing has failed: too-early, expired
 		}
 	}

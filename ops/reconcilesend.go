@@ -146,7 +146,7 @@ func resend(ctx context.Context, e *Evidence, perSecond float64, r *Resent) erro
 		var ms []broker.Outgoing
 		for i := range part {
 			if c := &part[i]; c.stands(rs[i]) {
-				ms = append(ms, c.message(e.t))
+				ms = append(ms, c.message(e))
 			} else {
 				r.Moved++
 			}
@@ -185,7 +185,8 @@ func (c *candidate) stands(now *dedupe.Record) bool {
 
 // message is what brings the job again. Its ids are the same each time, so that two resends are two
 // sends of one message.
-func (c *candidate) message(t *target) broker.Outgoing {
+func (c *candidate) message(e *Evidence) broker.Outgoing {
+	t := e.t
 	m := broker.Outgoing{Body: c.send.Body, Attributes: maps.Clone(c.send.Attributes), Group: c.send.Group}
 	meta := c.send.Meta.Clone()
 	if meta == nil {
@@ -199,6 +200,11 @@ func (c *candidate) message(t *target) broker.Outgoing {
 	}
 	if r := c.record; r != nil {
 		scope, _, _ := strings.Cut(r.Key.Scope, ":")
+		if all := e.State.Totals().Scopes; len(all) == 1 { // under JobOptions.Scope it is another
+			for only := range all {
+				scope = only
+			}
+		}
 		meta.Created = cmp.Or(r.Sent, r.Created)
 		meta.Dead = &broker.Letter{
 			Fence: r.Fence, Class: r.ErrClass, FirstErr: r.FirstErr, LastErr: r.LastErr, Attempts: r.Attempt,

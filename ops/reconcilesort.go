@@ -3,7 +3,6 @@ package ops
 import (
 	"bufio"
 	"bytes"
-	"container/heap"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -94,6 +93,7 @@ func (s *rows) spill() (err error) {
 		if s.file, err = os.CreateTemp("", "onceq-reconcile-*"); err != nil {
 			return err
 		}
+		_ = os.Remove(s.file.Name()) // where the system lets go of a file in use, a crash leaves nothing
 	}
 	s.sort()
 	w := bufio.NewWriterSize(s.file, 256<<10)
@@ -127,23 +127,10 @@ type run struct {
 	more func() ([]byte, error)
 }
 
-type runs []*run
-
-func (r runs) Len() int           { return len(r) }
-func (r runs) Less(i, j int) bool { return bytes.Compare(r[i].next, r[j].next) < 0 }
-func (r runs) Swap(i, j int)      { r[i], r[j] = r[j], r[i] }
-func (r *runs) Push(x any)        { *r = append(*r, x.(*run)) }
-func (r *runs) Pop() any {
-	last := len(*r) - 1
-	x := (*r)[last]
-	*r = (*r)[:last]
-	return x
-}
-
 // sorted yields all rows in order. A row is the caller's until the next one.
 func (s *rows) sorted() iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
-		var all runs
+		var all []*run
 		for _, r := range s.runs {
 			in := bufio.NewReaderSize(io.NewSectionReader(s.file, r[0], r[1]-r[0]), 64<<10)
 			all = append(all, &run{more: func() ([]byte, error) { return readRow(in) }})
@@ -170,7 +157,7 @@ func (s *rows) sorted() iter.Seq2[[]byte, error] {
 			yield(nil, bad)
 			return
 		}
-		heap.Init(&all)
+		slices.SortFunc(all, func(a, b *run) int { return bytes.Compare(a.next, b.next) })
 		for len(all) > 0 {
 			if !yield(all[0].next, nil) {
 				return
@@ -178,12 +165,13 @@ func (s *rows) sorted() iter.Seq2[[]byte, error] {
 			var err error
 			switch all[0].next, err = all[0].more(); {
 			case err == io.EOF:
-				heap.Pop(&all)
+				all = all[1:]
 			case err != nil:
 				yield(nil, err)
 				return
-			default:
-				heap.Fix(&all, 0)
+			}
+			for i := 1; i < len(all) && bytes.Compare(all[i-1].next, all[i].next) > 0; i++ {
+				all[i-1], all[i] = all[i], all[i-1]
 			}
 		}
 	}

@@ -2,16 +2,21 @@ package awssqs_test
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/proof"
 )
 
 // A job that waits for longer than SQS keeps a message runs once, in its time: its message is sent
@@ -99,5 +104,99 @@ func TestLongWaitsAreCarried(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestPostponedOnSQS: with three attempts, an error and seven postponements are nine runs with the
+// one that ends well, and two attempts. Each part of the job is done once. The queue moves a
+// message away after five receives, so copies follow each other within SQS's five minutes of
+// deduplication: none is left out.
+func TestPostponedOnSQS(t *testing.T) {
+	play := func(t *testing.T, client *sqs.Client) {
+		letters := makeQueue(t, client, false, nil)
+		arn := "arn:aws:sqs:us-east-1:000000000000:" + letters[strings.LastIndexByte(letters, '/')+1:]
+		queue := makeBroker(t, client, makeQueue(t, client, false, map[string]string{
+			"RedrivePolicy": `{"deadLetterTargetArn":"` + arn + `","maxReceiveCount":"5"}`,
+		}), &awssqs.Options{LongPoll: time.Second}) // LocalStack's receive does not see what becomes visible meanwhile
+		store, err := memstore.New(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer stop()
+		runs, charges, mails, attempt := 0, 0, 0, 0
+		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+			Store: store, Scope: "s", Logger: slog.New(slog.DiscardHandler),
+			Defaults: onceq.JobOptions{MaxAttempts: 3, Backoff: func(int, error) time.Duration { return time.Second }},
+			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+				runs++
+				attempt = j.Attempt
+				_, err := onceq.Step(ctx, j, "charge", func(context.Context) (int, error) { charges++; return 1, nil })
+				switch {
+				case err != nil:
+					return err
+				case runs == 3:
+					return errors.New("the mailer is away")
+				case runs < 9:
+					return onceq.Postpone(time.Second, nil)
+				}
+				_, err = onceq.Step(ctx, j, "mail", func(context.Context) (int, error) { mails++; return 1, nil })
+				time.AfterFunc(2*time.Second, stop)
+				return err
+			}),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := &counting{Sender: queue}
+		w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: makeBroker(t, client, letters, nil), Carry: sent})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := onceq.SendOne(t.Context(), queue, &broker.Outgoing{Body: []byte("x"), Meta: &broker.Meta{Key: "A"}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := w.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if runs != 9 || charges != 1 || mails != 1 || attempt != 2 || sent.n.Load() < 1 {
+			t.Errorf("%d runs, attempt %d, %d charges, %d mails, %d copies; want 9, 2, 1, 1, and a copy", runs, attempt, charges, mails, sent.n.Load())
+		}
+	}
+	t.Run("sqsfake", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) { play(t, fakeClient(fake(t, nil))) })
+	})
+	t.Run("LocalStack", func(t *testing.T) {
+		proof.Only(t, "awssqs on LocalStack: a job that is postponed and sent anew")
+		play(t, server(t).Client(t))
+	})
+}
+
+type counting struct {
+	broker.Sender
+	n atomic.Int32
+}
+
+func (c *counting) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
+	c.n.Add(int32(len(ms)))
+	return c.Sender.Send(ctx, ms)
+}
+
+// A FIFO queue orders all that it has, so nothing is sent anew there, and the configuration says
+// so.
+func TestCarryToAFIFOQueue(t *testing.T) {
+	client := fakeClient(fake(t, nil))
+	fifo := makeBroker(t, client, makeQueue(t, client, true, nil), nil)
+	plain, dead := makeBroker(t, client, makeQueue(t, client, false, nil), nil), makeBroker(t, client, makeQueue(t, client, false, nil), nil)
+	store, err := memstore.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }), Store: store, Scope: "s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Worker(plain, onceq.WorkerConfig{DeadLetter: dead, Carry: fifo}); err == nil || !strings.Contains(err.Error(), "WorkerConfig.Carry") || !strings.Contains(err.Error(), "requires a group") {
+		t.Errorf("it says %v", err)
 	}
 }

@@ -23,6 +23,8 @@ type CheckOptions struct {
 	// FunctionTimeout is the timeout of the Lambda function that the queue calls; 0 = there is
 	// none.
 	FunctionTimeout time.Duration
+	// Carry says that the workers send messages anew to the queue (WorkerConfig.Carry).
+	Carry bool
 }
 
 // Setup is what a queue is set to.
@@ -35,6 +37,9 @@ type Setup struct {
 	MaxReceives         int
 	DeadLetter          string
 	DeadLetterRetention time.Duration
+	// NotAsked lists the rights that the use of the queue needs and that SQS tells only when they
+	// are used: with CheckOptions.Carry, sqs:SendMessage.
+	NotAsked []string
 }
 
 // Check reads the queue's attributes and tells, in sentences, what does not fit the way that it is
@@ -58,6 +63,9 @@ func (b *Broker) Check(ctx context.Context, o CheckOptions) (Setup, []string, er
 	}
 	if p.target != "" {
 		s.DeadLetterRetention = b.retentionAt(ctx, p.target)
+	}
+	if o.Carry {
+		s.NotAsked = append(s.NotAsked, "sqs:SendMessage on the queue")
 	}
 	return s, s.problems(b.fifo, o), nil
 }
@@ -112,6 +120,9 @@ func (s *Setup) problems(fifo bool, o CheckOptions) []string {
 	if s.Visibility/timeoutsHidden < o.FunctionTimeout {
 		say("the queue hides a message for %v, and the function's timeout is %v: set the visibility timeout to six times that, "+
 			"for Lambda tries again with messages that are hidden already", s.Visibility, o.FunctionTimeout)
+	}
+	if o.Carry && fifo {
+		say("the queue orders its messages, so none is sent anew: a job that waits for longer than %v becomes a dead letter", s.Retention)
 	}
 	if s.Delay > 0 {
 		say("the queue delays each message by %v", s.Delay)

@@ -114,6 +114,15 @@ func TestCheck(t *testing.T) {
 	if _, ps, err := makeBroker(t, c, url, nil).Check(t.Context(), awssqs.CheckOptions{MaxAttempts: 10}); len(ps) > 0 || err != nil {
 		t.Errorf("on FIFO: %q, %v", ps, err)
 	}
+	for name, x := range map[string]struct {
+		url  string
+		says int
+	}{"FIFO": {url, 1}, "standard": {makeQueue(t, c, false, nil), 0}} {
+		s, ps, err := makeBroker(t, c, x.url, nil).Check(t.Context(), awssqs.CheckOptions{Carry: true})
+		if err != nil || len(ps) != x.says || x.says == 1 && !strings.Contains(ps[0], "none is sent anew") || len(s.NotAsked) != 1 || !strings.Contains(s.NotAsked[0], "sqs:SendMessage") {
+			t.Errorf("%s: %q, not asked %q, %v", name, ps, s.NotAsked, err)
+		}
+	}
 	if _, _, err := makeBroker(t, c, url+"x", nil).Check(t.Context(), awssqs.CheckOptions{}); !errors.Is(err, broker.ErrNotFound) {
 		t.Errorf("a missing queue was answered: %v", err)
 	}

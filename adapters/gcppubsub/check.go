@@ -3,6 +3,7 @@ package gcppubsub
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,9 @@ type CheckOptions struct {
 	Retention time.Duration
 	// Visibility is the workers' WorkerConfig.Visibility.
 	Visibility time.Duration
+	// Carry says that the workers send messages anew to the Broker's topic (WorkerConfig.Carry).
+	// Then Check asks whether this program may publish there; that sends nothing.
+	Carry bool
 }
 
 // Setup is what a subscription is set to.
@@ -52,6 +56,9 @@ type Setup struct {
 	// were not found, as "ROLE on NAME". They may be granted by the project, which does not show.
 	// It is empty where the policies may not be read.
 	Missing []string
+	// NotAsked lists the rights that CheckOptions asks for and that could not be looked at, as
+	// "PERMISSION on NAME".
+	NotAsked []string
 
 	deadLetterGone bool
 }
@@ -70,7 +77,41 @@ func (b *Broker) Check(ctx context.Context, o CheckOptions) (Setup, []string, er
 		s.deadLetterGone = b.isGone(ctx, s.DeadLetter)
 		s.Missing = b.missing(ctx, s.DeadLetter)
 	}
-	return s, s.problems(b, o), nil
+	ps := s.problems(b, o)
+	if o.Carry {
+		switch may, known := b.mayPublish(ctx); {
+		case !known:
+			s.NotAsked = append(s.NotAsked, publish+" on "+b.topic)
+		case !may:
+			ps = append(ps, fmt.Sprintf("the workers send messages anew, and this program has no %s on %s: a job that waits for longer than the subscription keeps it becomes a dead letter", publish, b.topic))
+		}
+	}
+	return s, ps, nil
+}
+
+// publish is the permission to send to a topic; roles/pubsub.publisher has it.
+const publish = "pubsub.topics.publish"
+
+// mayPublish asks whether this program may send to the Broker's topic. It needs no right for that,
+// and nothing is sent. known is false where nobody answers, as Google's emulator.
+func (b *Broker) mayPublish(ctx context.Context) (may, known bool) {
+	api, ok := b.api.(interface {
+		TestIamPermissions(context.Context, *iampb.TestIamPermissionsRequest) (*iampb.TestIamPermissionsResponse, error)
+	})
+	if !ok || b.topic == "" {
+		return false, false
+	}
+	bounded, cancel, err := b.begin(ctx, callCheck)
+	if err != nil {
+		return false, false
+	}
+	defer cancel()
+	b.counts.others.Add(1)
+	p, err := api.TestIamPermissions(bounded, &iampb.TestIamPermissionsRequest{Resource: b.topic, Permissions: []string{publish}})
+	if err != nil {
+		return false, false
+	}
+	return slices.Contains(p.GetPermissions(), publish), true
 }
 
 func setupOf(in *pubsubpb.Subscription) Setup {

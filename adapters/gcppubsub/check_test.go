@@ -191,6 +191,49 @@ func TestCheckLooksAtTheDeadLetterTopic(t *testing.T) {
 	}
 }
 
+// TestCheckAsksForTheRightToSend: the fake answers as the service does, and nothing is published.
+func TestCheckAsksForTheRightToSend(t *testing.T) {
+	ask := func(t *testing.T, api gcppubsub.API, carry bool) (gcppubsub.Setup, []string) {
+		t.Helper()
+		setup, problems, err := makeBroker(t, api, stubTopic, stubSubscription, nil).Check(t.Context(), gcppubsub.CheckOptions{Carry: carry})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return setup, problems
+	}
+	for name, c := range map[string]struct {
+		answer   *iampb.TestIamPermissionsResponse
+		err      error
+		says     int
+		notAsked int
+	}{
+		"allowed":     {&iampb.TestIamPermissionsResponse{Permissions: []string{"pubsub.topics.publish"}}, nil, 0, 0},
+		"denied":      {&iampb.TestIamPermissionsResponse{}, nil, 1, 0},
+		"the service": {nil, status.Error(codes.Unavailable, "x"), 0, 1},
+		"an emulator": {nil, status.Error(codes.Unimplemented, "x"), 0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, s := stubbed(t, nil, func(_ context.Context, in proto.Message) (proto.Message, error) {
+				if in, ok := in.(*iampb.TestIamPermissionsRequest); ok {
+					if in.GetResource() != stubTopic || len(in.GetPermissions()) != 1 || in.GetPermissions()[0] != "pubsub.topics.publish" {
+						t.Errorf("it asks for %v", in)
+					}
+					return c.answer, c.err
+				}
+				return recommended(), nil
+			})
+			setup, problems := ask(t, s, true)
+			if len(problems) != c.says || c.says == 1 && !strings.Contains(problems[0], "no pubsub.topics.publish on "+stubTopic) || len(setup.NotAsked) != c.notAsked {
+				t.Errorf("%q, not asked: %q", problems, setup.NotAsked)
+			}
+			setup, problems = ask(t, s, false)
+			if asked, _ := of[*iampb.TestIamPermissionsRequest](s); len(asked) != 1 || len(problems)+len(setup.NotAsked) > 0 {
+				t.Errorf("without Carry: %d questions, %q", len(asked), problems)
+			}
+		})
+	}
+}
+
 func TestRedrivePolicy(t *testing.T) {
 	sub := recommended()
 	b, _ := stubbed(t, nil, func(context.Context, proto.Message) (proto.Message, error) { return sub, nil })

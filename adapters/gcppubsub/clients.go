@@ -16,6 +16,9 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
+// This file owns Clients: Google's generated clients as the Broker's API. Many goroutines call its
+// methods; nothing is locked, because it never changes after it was made.
+
 // Clients calls Pub/Sub through Google's own clients, and never repeats a call: it turns their
 // retries off. Pulls, acks, leases (nacks and extensions) and all else each go out on connections
 // of their own where they have clients of their own, as [Dial] makes them. A call that is stalled
@@ -139,6 +142,14 @@ func (c *Clients) GetIamPolicy(ctx context.Context, in *iampb.GetIamPolicyReques
 		return nil, errNoClient
 	}
 	return c.Topics.GetIamPolicy(ctx, in, once)
+}
+
+// TestIamPermissions tells which of the permissions the program has. It asks the topics' client.
+func (c *Clients) TestIamPermissions(ctx context.Context, in *iampb.TestIamPermissionsRequest) (*iampb.TestIamPermissionsResponse, error) {
+	if c.Topics == nil {
+		return nil, errNoClient
+	}
+	return c.Topics.TestIamPermissions(ctx, in, once)
 }
 
 // or is s, or the client of pulls where there is none.

@@ -222,6 +222,10 @@ func TestClientsThatAreMissing(t *testing.T) {
 		if any := k.topics || k.subs; lacks(err) == any || any && err != nil {
 			t.Errorf("%s: policy: %v", k.name, err)
 		}
+		_, err = k.clients.TestIamPermissions(t.Context(), &iampb.TestIamPermissionsRequest{Resource: topic, Permissions: []string{"pubsub.topics.publish"}})
+		if lacks(err) == k.topics || k.topics && err != nil {
+			t.Errorf("%s: permissions: %v", k.name, err)
+		}
 	}
 }
 

@@ -82,6 +82,10 @@ func (s *stub) GetIamPolicy(ctx context.Context, in *iampb.GetIamPolicyRequest) 
 	return call[*iampb.Policy](ctx, s, in)
 }
 
+func (s *stub) TestIamPermissions(ctx context.Context, in *iampb.TestIamPermissionsRequest) (*iampb.TestIamPermissionsResponse, error) {
+	return call[*iampb.TestIamPermissionsResponse](ctx, s, in)
+}
+
 // stubbed is a broker whose calls answer answers.
 func stubbed(t testing.TB, o *gcppubsub.Options, answer func(ctx context.Context, in proto.Message) (proto.Message, error)) (*gcppubsub.Broker, *stub) {
 	t.Helper()

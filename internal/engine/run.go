@@ -114,6 +114,7 @@ type later struct {
 	result  []byte
 	saved   atomic.Pointer[saved]
 	due     time.Time   // when a job that was postponed goes on
+	why     string      // it was postponed, for people
 	timeout *time.Timer // of the job, where the manager does not keep its claim
 	dead    broker.Letter
 	fit     letter.Fit    // how far the letter has been shrunk
@@ -189,6 +190,15 @@ func (r *Run[J]) Due() time.Time {
 		return time.Time{}
 	}
 	return l.due
+}
+
+// Why is the text of the error that postponed the job; "" = none did.
+func (r *Run[J]) Why() string {
+	l := r.later.Load()
+	if l == nil {
+		return ""
+	}
+	return l.why
 }
 
 // Anew begins another step of a run that is over, with its own tries.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -196,6 +197,9 @@ func (r *Run[J]) keepForm(ctx context.Context, have *saved, form *steps.Form, na
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
+	if why := ask.why.Load(); unsure != "" && why != nil {
+		err = fmt.Errorf("%w; the store said last: %s", err, *why)
+	}
 	have.mu.Lock()
 	defer have.mu.Unlock()
 	have.unsure = unsure
@@ -267,6 +271,7 @@ func (en *Engine[J]) saveAnswered(r *Run[J], ask *asked, err error) {
 	case errors.Is(err, dedupe.ErrResultSize), errors.Is(err, dedupe.ErrBadRequest):
 	default:
 		ask.tries++
+		ask.why.Store(new(verdict.Text(err)))
 		time.AfterFunc(retry.Pause(ask.tries), func() {
 			if r.saved().asks.Load() == ask {
 				en.saves.Add(r)

@@ -33,6 +33,8 @@ type asked struct {
 	no    int
 	tries int        // the carrier's
 	done  chan error // takes one answer
+	// why is the store's last answer that was none, for people.
+	why atomic.Pointer[string]
 }
 
 // lastIn is the step of a state that was saved last; "" = none, or nobody can say.

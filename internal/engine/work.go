@@ -130,7 +130,8 @@ func (en *Engine[J]) handled(r *Run[J], h *verdict.Handled) {
 		en.askUnit(r, v.Delay)
 	}
 	if v.To == dedupe.Released && v.Class == verdict.Postponed {
-		r.ensureLater().due = time.Now().Add(v.Delay)
+		l := r.ensureLater()
+		l.due, l.why = time.Now().Add(v.Delay), verdict.Text(h.Err)
 	}
 	r.f.returned(r)
 	if v.To == 0 {

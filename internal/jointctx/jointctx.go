@@ -61,8 +61,17 @@ func (c *Context) Err() error {
 	return context.Canceled
 }
 
-// Value must reach the real context: that is how context.Cause and derived contexts find it.
-func (c *Context) Value(key any) any { return c.get().Value(key) }
+// OfJob is the key under which a handler's context has the message of its job.
+type OfJob struct{}
+
+// Value must reach the real context: that is how context.Cause and derived contexts find it. A
+// batch is of no single job.
+func (c *Context) Value(key any) any {
+	if key == (OfJob{}) {
+		return nil
+	}
+	return c.get().Value(key)
+}
 
 func (c *Context) get() context.Context {
 	c.mu.Lock()

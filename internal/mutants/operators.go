@@ -55,8 +55,8 @@ var operators = []mutant{
 		Why: "a failure is sent whose job was replayed since, and the report says that it was reopened",
 	},
 	{
-		File: "ops/reconcilesort.go", Text: `bytes.Compare(r[i].next, r[j].next) < 0`,
-		With:    `bytes.Compare(r[i].next, r[j].next) < -1`,
+		File: "ops/reconcilesort.go", Text: `bytes.Compare(all[i-1].next, all[i].next) > 0`,
+		With:    `bytes.Compare(all[i-1].next, all[i].next) > 1`,
 		Package: "ops", Test: "TestReconcileSorts",
 		Why: "in a long ledger the effects of one key do not come together, and a duplicate is not found",
 	},
@@ -299,5 +299,11 @@ var operators = []mutant{
 		Text: "class == \"\" || len(s.classes) >= mostClasses", With: "class == \"\"",
 		Package: "internal/coretest/operating", Test: "TestCardErrorClasses",
 		Why: "a program that makes a class of each error must not fill the memory",
+	},
+	{
+		File: "send.go",
+		Text: `m.CorrelationID == "" && m.Dead == nil`, With: `m.CorrelationID == ""`,
+		Package: "internal/coretest/jobs", Test: "TestCorrelation",
+		Why: "a letter whose metadata is changed has no valid signature, and its replay does not reopen the failure",
 	},
 }

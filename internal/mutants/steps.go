@@ -20,7 +20,7 @@ var stepped = []mutant{
 		Why: "a step runs although nothing keeps what it did",
 	},
 	{
-		File: "internal/engine/save.go", Text: "	if unsure {", With: "	if false {",
+		File: "internal/engine/save.go", Text: "	if unsure {", With: "	if _ = unsure; false {",
 		Package: "internal/coretest/jobs", Test: "TestSaveThatItsCallerGivesUp",
 		Why: "a handler goes on from a step that nobody has stored",
 	},
@@ -90,6 +90,11 @@ var stepped = []mutant{
 		Why: "the copy of a job that sleeps wakes it at each receive",
 	},
 	{
+		File: "ahead.go", Text: "\"carry \"+m.ID", With: "\"carry\"",
+		Package: "internal/coretest/jobs", Test: "TestCarriedForItsReceives",
+		Why: "a queue leaves out the second copy of a job, and its message is acked: the job is lost",
+	},
+	{
 		File: "ahead.go", Text: "case <-end.C:", With: "case <-make(chan time.Time):",
 		Package: "internal/coretest/jobs", Test: "TestCarryThatHangs",
 		Why: "a Sender that ignores its context takes the worker's room from all other jobs",
@@ -105,7 +110,7 @@ var stepped = []mutant{
 		Why: "after a crash the handler is told of the postponement before it",
 	},
 	{
-		File: "internal/engine/save.go", Text: "	if unsure {", With: "	if true {",
+		File: "internal/engine/save.go", Text: "	if unsure {", With: "	if _ = unsure; true {",
 		Package: "internal/coretest/jobs", Test: "TestReadBesideASave",
 		Why: "a read waits for the store while another goroutine saves",
 	},
@@ -163,5 +168,15 @@ var stepped = []mutant{
 		File: "examples/agent/agent.go", Text: "return onceq.Step(ctx, j, stage, ask)", With: "return ask(ctx)",
 		Package: "examples/agent", Test: "TestCrashInEachGap",
 		Why: "what was answered and saved is asked for again",
+	},
+	{
+		File: "hosts.go", Text: `if r.Verdict.Class != "" && r.Outcome != engine.Postponed {`, With: `if r.Verdict.Class != "" {`,
+		Package: "internal/coretest/operating", Test: "TestPostponedLine",
+		Why: "a job that sleeps, or meets a 429, warns at each hop",
+	},
+	{
+		File: "internal/engine/save.go", Text: "		ask.why.Store(new(verdict.Text(err)))\n", With: "",
+		Package: "internal/coretest/jobs", Test: "TestSaveThatItsCallerGivesUp",
+		Why: "a save that was given up does not say that the handler's own transaction was in its way",
 	},
 }

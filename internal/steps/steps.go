@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -39,7 +41,14 @@ type Step struct {
 // Form is what a job has saved. It is not safe for use by many goroutines.
 type Form struct {
 	members map[string]json.RawMessage // of the object, the steps left out
-	steps   map[string]json.RawMessage // as they came
+	steps   map[string]kept
+}
+
+// kept is a step as it came. One that this program has written it need not read.
+type kept struct {
+	raw   json.RawMessage
+	step  Step
+	known bool
 }
 
 // ErrUnreadable is wrapped by what is said of a state that cannot be used.
@@ -53,7 +62,7 @@ var errForeign = unreadable("it is not in the form of steps, so something else h
 
 // Decode reads a state; one of no bytes is empty. The error says what is wrong.
 func Decode(state []byte) (*Form, error) {
-	f := &Form{members: map[string]json.RawMessage{}, steps: map[string]json.RawMessage{}}
+	f := &Form{steps: map[string]kept{}}
 	if len(state) == 0 {
 		return f, nil
 	}
@@ -68,8 +77,12 @@ func Decode(state []byte) (*Form, error) {
 		return nil, unreadable("a later version of onceq has written it: its form is %d, and this one knows up to %d", v, version)
 	}
 	if s := f.members["s"]; s != nil {
-		if err := json.Unmarshal(s, &f.steps); err != nil || f.steps == nil {
+		var all map[string]json.RawMessage
+		if err := json.Unmarshal(s, &all); err != nil || all == nil {
 			return nil, unreadable("its steps cannot be read")
+		}
+		for name, raw := range all {
+			f.steps[name] = kept{raw: raw}
 		}
 	}
 	delete(f.members, "v")
@@ -77,38 +90,75 @@ func Decode(state []byte) (*Form, error) {
 	return f, nil
 }
 
-// Encode is the state that holds the form.
+// Encode is the state that holds the form. It is written by hand, because each save of a job writes
+// all of it: encoding/json took half of a save's time.
 func (f *Form) Encode() ([]byte, error) {
-	all := maps.Clone(f.members)
-	s, err := json.Marshal(f.steps)
-	if err != nil {
-		return nil, err
+	size := 16
+	for name, k := range f.steps {
+		size += len(name) + len(k.raw) + 4
 	}
-	all["v"], all["s"] = json.RawMessage("1"), s
-	return json.Marshal(all)
+	all := append(make([]byte, 0, size), '{')
+	for i, name := range slices.Sorted(maps.Keys(f.steps)) {
+		if i > 0 {
+			all = append(all, ',')
+		}
+		all = append(append(appendName(all, name), ':'), f.steps[name].raw...)
+	}
+	all = append(all, '}')
+	if len(f.members) == 0 {
+		return slices.Concat([]byte(`{"s":`), all, []byte(`,"v":1}`)), nil
+	}
+	members := maps.Clone(f.members)
+	members["v"], members["s"] = json.RawMessage("1"), all
+	return json.Marshal(members)
+}
+
+// appendName writes a name as encoding/json does.
+func appendName(dst []byte, name string) []byte {
+	for i := range len(name) {
+		if c := name[i]; c < ' ' || c >= utf8.RuneSelf || strings.IndexByte("\"\\<>&\x7f", c) >= 0 {
+			quoted, _ := json.Marshal(name) // a string has no error
+			return append(dst, quoted...)
+		}
+	}
+	dst = append(append(dst, '"'), name...)
+	return append(dst, '"')
 }
 
 // Get is the step of that name. ok reports whether there is one.
 func (f *Form) Get(name string) (s Step, ok bool, err error) {
-	raw, ok := f.steps[name]
-	if !ok {
-		return Step{}, false, nil
+	k, ok := f.steps[name]
+	if !ok || k.known {
+		return k.step, ok, nil
 	}
-	if err := json.Unmarshal(raw, &s); err != nil {
+	if err := json.Unmarshal(k.raw, &s); err != nil {
 		return Step{}, true, unreadable("the step %q cannot be read", name)
 	}
 	return s, true, nil
 }
 
-// With is the form with the step s under that name, in place of one that was there.
+// With is the form with the step s under that name, in place of one that was there. s.Value is
+// JSON.
 func (f *Form) With(name string, s Step) (*Form, error) {
-	raw, err := json.Marshal(s)
-	if err != nil {
-		return nil, err
+	if y := s.At.Year(); y < 0 || y > 9999 {
+		return nil, fmt.Errorf("the clock says that it is the year %d", y)
 	}
 	n := &Form{members: f.members, steps: maps.Clone(f.steps)}
-	n.steps[name] = raw
+	n.steps[name] = kept{s.raw(), s, true}
 	return n, nil
+}
+
+// raw is the step as JSON.
+func (s *Step) raw() []byte {
+	b := strconv.AppendInt(append(make([]byte, 0, 64+len(s.Value)), `{"n":`...), int64(s.N), 10)
+	b = append(s.At.AppendFormat(append(b, `,"at":"`...), time.RFC3339Nano), '"')
+	if len(s.Value) > 0 {
+		b = append(append(b, `,"v":`...), s.Value...)
+	}
+	if !s.Until.IsZero() {
+		b = append(s.Until.AppendFormat(append(b, `,"until":"`...), time.RFC3339Nano), '"')
+	}
+	return append(b, '}')
 }
 
 // Last is the name of the step that was saved last; "" = there is none.

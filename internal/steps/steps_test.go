@@ -144,8 +144,9 @@ func FuzzState(f *testing.F) {
 		delete(read.steps, name)
 		rest := maps.Clone(again.steps)
 		delete(rest, name)
-		if same := slices.Equal[json.RawMessage]; !maps.EqualFunc(read.steps, rest, same) || !maps.EqualFunc(read.members, again.members, same) {
-			t.Fatalf("%q: the other steps were %q beside %q, and are %q beside %q", state, rest, again.members, read.steps, read.members)
+		same := func(a, b kept) bool { return bytes.Equal(a.raw, b.raw) }
+		if !maps.EqualFunc(read.steps, rest, same) || !maps.EqualFunc(read.members, again.members, slices.Equal[json.RawMessage]) {
+			t.Fatalf("%q: the other steps were %q beside %q, and are %q beside %q", state, encoded(t, again), again.members, encoded(t, read), read.members)
 		}
 		if encoded(t, form) != once {
 			t.Fatalf("%q: With has changed what it was called on", state)

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,7 @@ type copies struct {
 	sent    int
 	lose    bool
 	refuses bool
+	dedups  []string      // the ids of what was to be sent, as a queue leaves out a second one
 	stuck   chan struct{} // a call ends when it is closed, whatever its context says; nil = at once
 }
 
@@ -31,6 +33,9 @@ func (c *copies) Limits() broker.Limits { return c.to.Limits() }
 
 func (c *copies) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
 	c.mu.Lock()
+	for i := range ms {
+		c.dedups = append(c.dedups, ms[i].DedupID)
+	}
 	refuses, lose := c.refuses, c.lose
 	c.lose = false
 	c.mu.Unlock()
@@ -109,6 +114,9 @@ func TestCarried(t *testing.T) {
 				r.WantQueue(0)
 				if to.sent > c.sent {
 					r.Errorf("%d copies, want at most %d", to.sent, c.sent)
+				}
+				if slices.Contains(to.dedups, "") || c.lose && to.dedups[0] != to.dedups[1] {
+					r.Errorf("a copy that is sent again has another id: %q", to.dedups)
 				}
 				if n := r.Logged.Count("level=ERROR", "could not be sent anew"); n < c.logged || c.logged == 0 && n > 0 {
 					r.Errorf("%d errors about copies in the log, want %d", n, c.logged)
@@ -230,6 +238,9 @@ func TestCarriedForItsReceives(t *testing.T) {
 				most := r.Q.Received("a")
 				if !byID && (to.sent < 1 || runs != 15) || byID && to.sent > 0 {
 					r.Errorf("%d copies, %d runs, %d receives", to.sent, runs, most)
+				}
+				if n := len(slices.Compact(slices.Sorted(slices.Values(to.dedups)))); n != to.sent {
+					r.Errorf("%d copies have %d ids: a queue would leave out the others", to.sent, n)
 				}
 				for _, e := range r.Seen.Of("a") {
 					if !byID && e.Attempt > 1 {

@@ -57,35 +57,39 @@ func stepped(t *testing.T, h onceq.HandlerFunc, d time.Duration, o onceq.JobOpti
 
 // A step that is stored never runs again, and a postponement is no attempt.
 func TestStepsAndPostponements(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		runs, charges, mails := 0, 0, 0
-		var last []string
-		r := stepped(t, func(ctx context.Context, j *onceq.Job) error {
-			runs++
-			class, _ := j.Last()
-			last = append(last, class)
-			id, err := onceq.Step(ctx, j, "charge", func(context.Context) (string, error) { charges++; return "ch_1", nil })
-			switch {
-			case err != nil:
-				return err
-			case runs == 1:
-				return errors.New("the mailer is away")
-			case runs < 8:
-				return onceq.Postpone(time.Hour, errors.New("429"))
-			}
-			if j.LastAttempt() {
-				t.Error("the second of three attempts is told as the last")
-			}
-			_, err = onceq.Step(ctx, j, "mail", func(context.Context) (string, error) { mails++; return "to " + id, nil })
-			return err
-		}, 24*time.Hour, onceq.JobOptions{MaxAttempts: 3})
-		if runs != 8 || charges != 1 || mails != 1 || r.Status != dedupe.Done || r.Attempt != 2 {
-			t.Errorf("%d runs, %d charges, %d mails, %v, attempt %d", runs, charges, mails, r.Status, r.Attempt)
-		}
-		if want := " error postponed postponed postponed postponed postponed postponed"; strings.Join(last, " ") != want {
-			t.Errorf("the attempts before were %q, want %q", strings.Join(last, " "), want)
-		}
-	})
+	for _, postponed := range []int{0, 6, 7} {
+		t.Run(fmt.Sprint(postponed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				runs, charges, mails := 0, 0, 0
+				var last []string
+				r := stepped(t, func(ctx context.Context, j *onceq.Job) error {
+					runs++
+					class, _ := j.Last()
+					last = append(last, class)
+					id, err := onceq.Step(ctx, j, "charge", func(context.Context) (string, error) { charges++; return "ch_1", nil })
+					switch {
+					case err != nil:
+						return err
+					case runs == 1:
+						return errors.New("the mailer is away")
+					case runs < 2+postponed:
+						return onceq.Postpone(time.Hour, errors.New("429"))
+					}
+					if j.LastAttempt() {
+						t.Error("the second of three attempts is told as the last")
+					}
+					_, err = onceq.Step(ctx, j, "mail", func(context.Context) (string, error) { mails++; return "to " + id, nil })
+					return err
+				}, 24*time.Hour, onceq.JobOptions{MaxAttempts: 3})
+				if runs != 2+postponed || charges != 1 || mails != 1 || r.Status != dedupe.Done || r.Attempt != 2 {
+					t.Errorf("%d runs, %d charges, %d mails, %v, attempt %d", runs, charges, mails, r.Status, r.Attempt)
+				}
+				if want := " error" + strings.Repeat(" postponed", postponed); strings.Join(last, " ") != want {
+					t.Errorf("the attempts before were %q, want %q", strings.Join(last, " "), want)
+				}
+			})
+		})
+	}
 }
 
 // A job sleeps through any number of receives, and holds no slot.

@@ -183,6 +183,9 @@ func TestSaveThatItsCallerGivesUp(t *testing.T) {
 		r.Send("a")
 		r.RunFor(time.Minute)
 		r.WantStatus("a", dedupe.Done)
+		if first == nil || !strings.Contains(first.Error(), "the store said last: "+rig.ErrBoom.Error()) {
+			r.Errorf("given up with %v, and nobody knows what the store said", first)
+		}
 		if !errors.Is(first, context.DeadlineExceeded) || second != 1 || ran != 1 || len(seen.all) != 1 {
 			r.Errorf("given up with %v, then %d; %d runs, %d saves", first, second, ran, len(seen.all))
 		}
@@ -374,8 +377,13 @@ func TestStepWithoutAStore(t *testing.T) {
 	}, func(r *rig.Rig) {
 		r.Send("a")
 		r.RunFor(time.Minute)
-		if len(errs) != 4 || slices.ContainsFunc(errs, func(err error) bool { return !errors.Is(err, onceq.ErrNoStore) }) {
-			r.Errorf("the errors are %v", errs)
+		if len(errs) != 4 {
+			r.Fatalf("the errors are %v", errs)
+		}
+		for i, named := range []string{`Step "charge"`, `Save "row"`, `Sleep "trial"`, `Saved "row"`} {
+			if err := errs[i]; !errors.Is(err, onceq.ErrNoStore) || !strings.Contains(err.Error(), named) {
+				r.Errorf("%s answers %v", named, err)
+			}
 		}
 	}, rig.NoStore)
 }

@@ -75,3 +75,38 @@ func TestLoggerPanics(t *testing.T) {
 		})
 	}
 }
+
+// A job that is given back has not failed: its line is INFO, and says for how long, why, and what
+// was saved. Whoever sees warnings alone hears nothing of it.
+func TestPostponedLine(t *testing.T) {
+	for name, c := range map[string]struct {
+		option rig.Option
+		lines  int
+	}{"all lines": {func(*rig.Rig) {}, 1}, "warnings": {rig.Warnings, 0}} {
+		t.Run(name, func(t *testing.T) {
+			h := func(ctx context.Context, j *onceq.Job) error {
+				if err := onceq.Save(ctx, j, "row", 7); err != nil {
+					return err
+				}
+				if class, _ := j.Last(); class == "" {
+					return onceq.Postpone(90*time.Second, errors.New("429 Too Many Requests"))
+				}
+				return nil
+			}
+			rig.Bubble(t, h, func(r *rig.Rig) {
+				r.Send("a")
+				r.RunFor(5 * time.Minute)
+				r.WantOutcomes("a", "postponed", "done")
+				if n := r.Logged.Count("level=INFO", "outcome=postponed", "delay=1m30s", `why="429 Too Many Requests"`, "saved=row"); n != c.lines {
+					t.Errorf("%d lines say all, want %d", n, c.lines)
+				}
+				if n := r.Logged.Count("outcome=postponed"); n != c.lines {
+					t.Errorf("%d lines at any level, want %d", n, c.lines)
+				}
+				if n := r.Logged.Count("why="); n != c.lines {
+					t.Errorf("%d lines say why, want %d", n, c.lines)
+				}
+			}, c.option)
+		})
+	}
+}

@@ -27,6 +27,14 @@ type reconciling struct {
 	expected, ledger *table // ledger is nil where there is none
 }
 
+func (o *reconciling) close() {
+	for _, t := range [...]*table{o.expected, o.ledger} {
+		if t != nil {
+			_ = t.in.Close()
+		}
+	}
+}
+
 func (a *app) reconcileCommand() *cobra.Command {
 	var o reconciling
 	c := &cobra.Command{
@@ -66,6 +74,7 @@ func (a *app) reconcile(ctx context.Context, queue string, o *reconciling) error
 	if err != nil {
 		return err
 	}
+	defer o.close()
 	needs := needStore
 	if o.letters {
 		needs |= needDead
@@ -162,20 +171,24 @@ func (a *app) reconcileOptions(ctx context.Context, w *world, o *reconciling) (o
 		ro.Effects = o.ledger.readEffects()
 	}
 	ro.Before = func(c ops.ReconcileCost) error {
-		if c.Units == 0 {
-			return nil
+		if c.Units > 0 {
+			a.say("%s", costLine(c))
 		}
-		more := ""
-		if c.Scopes > 0 {
-			more = fmt.Sprintf("; each key without a record costs %s more", out.Plural(c.Scopes, "unit", "units"))
-		}
-		a.say("reads %s: %s read units, %.2f $%s", out.Plural(c.Keys, "key", "keys"), out.Int(c.Units), c.Dollars, more)
 		return nil
 	}
 	if a.out.Format == out.NDJSON && !a.quiet {
 		ro.Each = func(f ops.Finding) { _ = a.out.Item(viewFinding(&f)) }
 	}
 	return ro, nil
+}
+
+// costLine tells what a look costs where the store bills it.
+func costLine(c ops.ReconcileCost) string {
+	line := fmt.Sprintf("reads %s: %s, %.4f $", out.Plural(c.Keys, "key", "keys"), out.Plural(int(c.Units), "read unit", "read units"), c.Dollars)
+	if c.Scopes > 0 {
+		line += fmt.Sprintf("; a key without a record costs %s more", out.Plural(c.Scopes, "unit", "units"))
+	}
+	return line
 }
 
 // resend asks and sends, and notes in v what came of it.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/ops"
 )
 
 // file writes an input of reconcile.
@@ -78,6 +79,10 @@ func TestReconcile(t *testing.T) {
 			t.Errorf("%s: %d, want %d", kind, v.Counts[kind], n)
 		}
 	}
+	if n := strings.Count(r.run(append(args, "-o", "ndjson")...).want(1, `"finding":"lost failure","scope":"orders:charge","key":"L-1","ref":"order L-1"`).out, "\n"); n != 9 {
+		t.Errorf("%d lines", n)
+	}
+	r.run(append(args, "-q")...).want(1, "D-1\nF-1\nL-1\nL-2\nLATE-1\nM-1\n")
 	before := r.input("before.json", a.out)
 	r.run(args...).want(1, "10 expected, 1 done once and in time, 1 duplicate, 4 missing, 2 lost failure", "order M-1", "the queue holds no message",
 		"one claim did it twice: attempt 1 of w-3/1, fence ", "--resend --max 6 --reason TEXT")
@@ -114,12 +119,23 @@ func TestReconcile(t *testing.T) {
 	r.run("audit").want(0, "resend", "sent 6")
 }
 
+// TestReconcileCost: the price is in read units and dollars, with what a missing key adds.
+func TestReconcileCost(t *testing.T) {
+	t.Parallel()
+	c := ops.ReconcileCost{Keys: 100_000, Scopes: 2, Units: 200_000, Dollars: 0.025}
+	if got, want := costLine(c), "reads 100,000 keys: 200,000 read units, 0.0250 $; a key without a record costs 2 units more"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // TestReconcileInput: a bad line is answered with its number and the column's name, and nothing is
 // read of the store.
 func TestReconcileInput(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for _, c := range []struct{ in, want string }{
+		{"", "--expect: it is empty; a list that has no line has a header (key)"},
+		{"\n \n", "--expect: it is empty"},
 		{"due,ref\n", "--expect line 1: key: the header has no such column; it has due, ref"},
 		{"key,dueat\n", `--expect line 1: there is no column "dueat"; there are key, due, ref, body, type, scope, group`},
 		{"key,key\n", "--expect line 1: key: the column is there twice"},
@@ -146,6 +162,9 @@ func TestReconcileInput(t *testing.T) {
 	bad := r.input("e.csv", "key,fence,type\nA-1,x,charge\n")
 	r.typed = "key,type\nA-1,charge\n"
 	r.run("reconcile", "orders", "--expect", "-", "--effects", bad).want(2, `--effects line 2: fence: "x" is no number`)
+	r.typed = "key,type\n"
+	r.run("reconcile", "orders", "--expect", "-").want(0, "0 expected")
+	r.run("reconcile", "orders", "--expect", "-", "--effects", r.input("none.csv", "")).want(2, "--effects: it is empty")
 	r.typed = "\ufeffkey,due,type\r\nA-1,2026-11-22 03:00:00.25+00,charge\r\n"
 	r.run("reconcile", "orders", "--expect", "-").want(1, "missing", "A-1", "2026-11-22 ").not("yes")
 }

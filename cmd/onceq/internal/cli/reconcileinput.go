@@ -89,7 +89,8 @@ func (t *table) read(do func(line int, c cells) error) error {
 		b, err := in.Peek(1)
 		switch {
 		case err == io.EOF:
-			return nil
+			// What should have written it has failed, rather: that must not pass for a good night.
+			return exit(exitUsage, "%s: it is empty; a list that has no line has a header (key)", t.flag)
 		case err != nil:
 			return fmt.Errorf("%s: %w", t.flag, err)
 		case b[0] == '{':

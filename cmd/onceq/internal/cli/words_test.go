@@ -75,9 +75,21 @@ func TestPerhapsTwice(t *testing.T) {
 	r.claim(charge("A-1"), 50*time.Millisecond, dedupe.Rerun)
 	r.lapsed(charge("A-1"))
 	r.settle(r.claim(charge("A-1"), time.Minute, dedupe.Rerun), dedupe.Done, "", "")
-	r.run("key", "show", "A-1").want(0, "DONE", "not known: whether attempt 1 had its effect, too: w-3/1 went silent")
+	r.run("key", "show", "A-1").want(0, "DONE", "not known: whether attempt 1 had its effect, too: w-3/1 went silent", "onceq reconcile --effects")
 	r.settle(r.claim(charge("A-2"), time.Minute, dedupe.Rerun), dedupe.Done, "", "")
 	r.run("key", "show", "A-2").want(0, "DONE").not("had its effect")
+}
+
+// TestGapsForReconcile: what no record can tell, and a reconciliation can, says so: whether a key
+// ever ran, and who brings back a failed job whose letter is gone.
+func TestGapsForReconcile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.run("key", "show", "orders:charge", "A-9").want(1, "no record", "onceq reconcile --expect")
+	r.settle(r.claim(charge("A-1"), time.Minute, dedupe.Rerun), dedupe.Failed, "timeout", "no answer")
+	r.run("key", "show", "A-1", "--letters").want(0, "FAILED", "onceq reconcile --expect --letters --resend")
+	r.died("A-2", "timeout", "no answer")
+	r.run("key", "show", "A-2", "--letters").want(0, "FAILED").not("onceq reconcile")
 }
 
 // refusal is how PostgreSQL's driver answers.
