@@ -44,7 +44,7 @@ PACKAGES = $(GO) list -f '{{.ImportPath}} {{.Dir}}' $(or $(PKGS),work)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## kill -9 worker processes on 2,000 orders and count the charges (ARGS=-no-onceq: without the library; STORE=postgres or dynamodb, QUEUE=pubsub, sqlite or postgres)
+demo: ## kill -9 worker processes on 2,000 orders and count the charges (ARGS=-no-onceq: without the library; STORE=postgres, dynamodb or firestore, QUEUE=pubsub, sqlite or postgres)
 	@echo 'building the demo: the first time this takes a minute or two'
 	$(foreach b,$(sort $(filter-out sqlite,$(STORE)) $(filter postgres,$(QUEUE))),$(GO) run ./localstack/internal/with $(b)) $(GO) run ./examples/fleet $(if $(STORE),-store $(STORE)) $(if $(QUEUE),-queue $(QUEUE)) $(ARGS)
 

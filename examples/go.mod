@@ -3,6 +3,7 @@ module github.com/onceq/onceq/examples
 go 1.26.0
 
 require (
+	cloud.google.com/go/firestore v1.29.2
 	cloud.google.com/go/pubsub/v2 v2.8.1
 	github.com/ThreeDotsLabs/watermill v1.5.1
 	github.com/aws/aws-lambda-go v1.55.1
@@ -17,6 +18,7 @@ require (
 	github.com/onceq/onceq/adapters/gocloudpubsub v0.0.0
 	github.com/onceq/onceq/adapters/otelonceq v0.0.0
 	github.com/onceq/onceq/adapters/watermillonceq v0.0.0
+	github.com/onceq/onceq/dedupe/firestorestore v0.0.0
 	github.com/onceq/onceq/localstack v0.0.0
 	github.com/stretchr/testify v1.12.1
 	go.opentelemetry.io/otel/exporters/prometheus v0.69.0
@@ -28,6 +30,8 @@ require (
 )
 
 require (
+	cloud.google.com/go v0.123.0 // indirect
+	cloud.google.com/go/longrunning v1.3.0 // indirect
 	github.com/beorn7/perks v1.0.1 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/prometheus/client_golang v1.25.0 // indirect
@@ -147,3 +151,5 @@ replace github.com/onceq/onceq/adapters/watermillonceq => ../adapters/watermillo
 replace github.com/onceq/onceq/adapters/otelonceq => ../adapters/otelonceq
 
 replace github.com/onceq/onceq/adapters/gcppubsub => ../adapters/gcppubsub
+
+replace github.com/onceq/onceq/dedupe/firestorestore => ../dedupe/firestorestore

@@ -96,3 +96,41 @@ func TestPolicyIsNoBoundWhereMessagesAreCarried(t *testing.T) {
 		w.once(1)
 	})
 }
+
+// TestPostponedOnPubSub: with three attempts, an error and seven postponements are nine runs with
+// the one that ends well, and two attempts. Each part of the job is done once, also where the
+// subscription's policy allows five deliveries of a message.
+func TestPostponedOnPubSub(t *testing.T) {
+	inWorldOf(t, kinds[0], nil, func(w *world) {
+		if _, err := w.srv.UpdateSubscription(w.Context(), &pubsubpb.UpdateSubscriptionRequest{
+			Subscription: &pubsubpb.Subscription{Name: w.sub, DeadLetterPolicy: &pubsubpb.DeadLetterPolicy{DeadLetterTopic: w.deadTopic, MaxDeliveryAttempts: 5}},
+			UpdateMask:   mask("dead_letter_policy"),
+		}); err != nil {
+			w.Fatal(err)
+		}
+		if err := onceq.SendOne(w.Context(), w.queue, &broker.Outgoing{Body: []byte("x"), Meta: &broker.Meta{Key: "A"}}); err != nil {
+			w.Fatal(err)
+		}
+		runs, charges, mails, attempt := 0, 0, 0, 0
+		p := w.Work(func(ctx context.Context, j *onceq.Job) error {
+			runs++
+			attempt = j.Attempt
+			_, err := onceq.Step(ctx, j, "charge", func(context.Context) (int, error) { charges++; return 1, nil })
+			switch {
+			case err != nil:
+				return err
+			case runs == 3:
+				return errors.New("the mailer is away")
+			case runs < 9:
+				return onceq.Postpone(time.Minute, nil)
+			}
+			_, err = onceq.Step(ctx, j, "mail", func(context.Context) (int, error) { mails++; return 1, nil })
+			return err
+		}, func(c *rig.Config) { c.Carry, c.Defaults.MaxAttempts = w.queue, 3 })
+		w.Until(3*time.Hour, "done", w.AllDone(1))
+		p.Drain()
+		if runs != 9 || attempt != 2 || charges != 1 || mails != 1 {
+			w.Errorf("%d runs, attempt %d, %d charges, %d mails; want 9, 2, 1, 1", runs, attempt, charges, mails)
+		}
+	})
+}

@@ -3,6 +3,7 @@ package firestorestore
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"time"
 
@@ -32,9 +33,9 @@ func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.C
 			req := *q
 			req.TTL = s.kept(q.TTL)
 			var r dedupe.Record
-			version, last := int64(1), uint64(0)
+			last := uint64(0)
 			if found != nil {
-				r, version, last = found.rec, found.version+1, found.fence
+				r, last = found.rec, found.fence
 			}
 			var changed bool
 			*a, changed = machine.ApplyClaim(&r, &req, at.now, func() uint64 { return nextFence(last, at.now) })
@@ -44,7 +45,7 @@ func (s *Store) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.C
 			if a.Outcome == dedupe.Won {
 				a.Lease.Deadline = at.sent.Add(q.TTL)
 			}
-			return s.encode(&r, version, ""), nil
+			return s.encode(&r, found, ""), nil
 		}
 	}
 	if err := s.run(ctx, "Claim", cs); err != nil {
@@ -96,12 +97,12 @@ func (s *Store) Renew(ctx context.Context, ns []dedupe.Renewal) ([]dedupe.Renewe
 		cs[i].decide = func(found *stored, at reading) (*stored, error) {
 			req := *n
 			req.TTL = s.kept(n.TTL)
-			r, version := found.record()
+			r := found.record()
 			if err := machine.ApplyRenew(&r, &req, at.now); err != nil {
 				return nil, err
 			}
 			a.Deadline = at.sent.Add(n.TTL)
-			return s.encode(&r, version+1, ""), nil
+			return s.encode(&r, found, ""), nil
 		}
 	}
 	if err := s.run(ctx, "Renew", cs); err != nil {
@@ -134,7 +135,7 @@ func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 			continue
 		}
 		cs[i].decide = func(found *stored, at reading) (*stored, error) {
-			r, version := found.record()
+			r := found.record()
 			var changed bool
 			*a, changed = machine.ApplySettle(&r, t, at.now)
 			if a.Err != nil {
@@ -145,7 +146,11 @@ func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 			if open := t.Joined && t.To == dedupe.Done && a.Status != dedupe.Done; !changed && !open {
 				return nil, nil
 			}
-			return s.encode(&r, version+1, found.commit), nil
+			next := s.encode(&r, found, found.commit)
+			if !changed {
+				next.fields[fieldProbe] = toValue(rand.Text())
+			}
+			return next, nil
 		}
 	}
 	if err := s.run(ctx, "Settle", cs); err != nil {
@@ -177,12 +182,12 @@ func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, err
 			continue
 		}
 		cs[i].decide = func(found *stored, at reading) (*stored, error) {
-			r, _ := found.record()
+			r := found.record()
 			remove, err := machine.ApplyForget(&r, f, at.now)
 			if err != nil || !remove {
 				return nil, err
 			}
-			return s.tombstone(f.Key, found, at.now, at.now.Add(dedupe.DefaultRetention)), nil
+			return s.tombstone(f.Key, found.fence, at.now, at.now.Add(dedupe.DefaultRetention)), nil
 		}
 	}
 	if err := s.run(ctx, "Forget", cs); err != nil {
@@ -195,11 +200,11 @@ func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, err
 }
 
 // record is a copy of what is stored, the zero Record where nothing is.
-func (st *stored) record() (r dedupe.Record, version int64) {
+func (st *stored) record() (r dedupe.Record) {
 	if st == nil {
-		return r, 0
+		return r
 	}
-	return st.rec, st.version
+	return st.rec
 }
 
 // isOf reports whether what is remembered under a token is k's: a caller may mix them up.

@@ -33,7 +33,8 @@ const (
 
 // change is one entry of a call on its way.
 type change struct {
-	key dedupe.Key
+	key  dedupe.Key
+	name string // of the document
 	// found is what is stored, as far as is known. It is read first unless sure is set. A wrong
 	// belief does no harm, because each write depends on it.
 	found *stored
@@ -61,6 +62,9 @@ func (c *change) finish(err error) { c.over, c.err = true, err }
 // run makes changes until each is answered. The error is of the whole call, in which no entry had
 // an answer.
 func (s *Store) run(ctx context.Context, call string, cs []*change) error {
+	for _, c := range cs {
+		c.name = s.name(c.key)
+	}
 	for open := cs; ; {
 		open = slices.DeleteFunc(slices.Clone(open), func(c *change) bool { return c.over })
 		if len(open) == 0 {
@@ -125,7 +129,7 @@ func (s *Store) refresh(ctx context.Context, call string, open []*change) error 
 	var names []string
 	for _, c := range open {
 		if !c.sure {
-			unread, names = append(unread, c), append(names, s.name(c.key))
+			unread, names = append(unread, c), append(names, c.name)
 		}
 	}
 	if len(unread) == 0 {
@@ -153,20 +157,20 @@ func (s *Store) refresh(ctx context.Context, call string, open []*change) error 
 // fit makes a document that is too large smaller by what can best be spared: the history, and long
 // errors.
 func (s *Store) fit(c *change) error {
-	most := maxDocument - len(s.name(c.key)) - 16
 	if c.found != nil && isElided(c.next.rec.State) {
 		c.next.elided = c.found.elided
 	}
-	if c.next.size() <= most {
+	most := maxDocument - len(c.name) - 16
+	if c.next.rough() <= most || c.next.weight() <= most {
 		return nil
 	}
 	r := c.next.rec
 	r.Past = nil
 	r.ErrClass, r.FirstErr, r.LastErr = short(r.ErrClass), short(r.FirstErr), short(r.LastErr)
 	elided := c.next.elided
-	c.next = s.encode(&r, c.next.version, c.next.commit)
+	c.next = s.encode(&r, c.found, c.next.commit)
 	c.next.elided = elided
-	if n := c.next.size(); n > most {
+	if n := c.next.weight(); n > most {
 		return fmt.Errorf("%w: the record would have %d bytes, the limit is %d", dedupe.ErrResultSize, n, most)
 	}
 	return nil
@@ -177,8 +181,8 @@ func (s *Store) send(ctx context.Context, call string, batch []*change, at readi
 	var wg sync.WaitGroup
 	for len(batch) > 0 {
 		n, size := 0, 0
-		for n < len(batch) && (n == 0 || size+batch[n].next.fields.weight() <= maxRequest) {
-			size += batch[n].next.fields.weight()
+		for n < len(batch) && (n == 0 || size+batch[n].next.rough() <= maxRequest) {
+			size += batch[n].next.rough()
 			n++
 		}
 		part := batch[:n]
@@ -194,7 +198,7 @@ func (s *Store) send(ctx context.Context, call string, batch []*change, at readi
 func (s *Store) sendPart(ctx context.Context, call string, part []*change, at reading) {
 	in := &firestorepb.BatchWriteRequest{Database: s.database, Writes: make([]*firestorepb.Write, len(part))}
 	for i, c := range part {
-		in.Writes[i] = s.write(s.name(c.key), c.found, c.next)
+		in.Writes[i] = s.write(c.name, c.found, c.next)
 	}
 	try, cancel := s.try(ctx)
 	defer cancel()

@@ -46,7 +46,7 @@ func (s *Store) probe(ctx context.Context) error {
 		if found != nil {
 			return nil, nil
 		}
-		return s.tombstone(k, &stored{fence: 1}, at.now, at.now.Add(time.Hour)), nil
+		return s.tombstone(k, 1, at.now, at.now.Add(time.Hour)), nil
 	}
 	if err := s.run(ctx, "Check", []*change{c}); err != nil {
 		return err
@@ -98,8 +98,8 @@ func (s *Store) checkDatabase(ctx context.Context, admin Admin) error {
 			fieldAttention, fieldAttention, group)
 	}
 	if f := field(fieldUpdated); f != nil && len(f.GetIndexConfig().GetIndexes()) > 0 {
-		bad("field %s is indexed, and Firestore takes 500 writes a second to an index of rising times: gcloud firestore indexes fields update '*' --collection-group=%s --disable-indexes",
-			fieldUpdated, group)
+		bad("field %s is indexed, and Firestore takes 500 writes a second to an index of rising times: gcloud firestore indexes fields update %s --collection-group=%s --disable-indexes, and so for the other fields",
+			fieldUpdated, fieldUpdated, group)
 	}
 	return errors.Join(errs...)
 }

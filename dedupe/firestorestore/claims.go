@@ -30,7 +30,7 @@ func (c *claims) remember(t dedupe.Token, st *stored) {
 		light := *st
 		light.elided, light.rec.State = n, elided
 		light.fields = maps.Clone(st.fields)
-		light.fields[fieldState] = elided
+		light.fields[fieldState] = toValue(elided)
 		st = &light
 	}
 	c.mu.Lock()

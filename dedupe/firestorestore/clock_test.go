@@ -79,6 +79,11 @@ func TestClockIsSet(t *testing.T) {
 				claimOne(t, right, request("1"))
 				mine := claimOne(t, s, request("2"))
 				now = d
+				l := claimOne(t, s, request("3"))
+				if r := getOne(t, right, l.Key); time.Until(r.LeaseUntil) < time.Minute || time.Until(r.LeaseUntil) > 63*time.Second {
+					t.Errorf("the lease of a new claim ends in %v", time.Until(r.LeaseUntil))
+				}
+				now *= 2
 				if c := claimAll(t, s, request("1"))[0]; c.Outcome != dedupe.InProgress {
 					t.Errorf("a live claim: %+v", c)
 				}

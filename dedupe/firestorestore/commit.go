@@ -181,7 +181,7 @@ func (c *commit) complete(found *stored, at reading) (*stored, error) {
 	case !changed:
 		return nil, lost("this claim is " + found.rec.Status.String() + " already")
 	}
-	ch := &change{key: c.lease.Key, found: found, next: c.s.encode(&r, found.version+1, c.id)}
+	ch := &change{key: c.lease.Key, name: c.s.name(c.lease.Key), found: found, next: c.s.encode(&r, found, c.id)}
 	if err := c.s.fit(ch); err != nil {
 		return nil, fmt.Errorf("firestorestore: Commit: nothing was written: %w", err)
 	}
@@ -194,7 +194,7 @@ func (c *commit) transact(ctx context.Context, found, next *stored) error {
 	set, drop := c.s.differ(found, next)
 	updates := make([]firestore.Update, 0, len(set)+len(drop))
 	for _, f := range set {
-		updates = append(updates, firestore.Update{Path: f, Value: next.fields[f]})
+		updates = append(updates, firestore.Update{Path: f, Value: fromValue(next.fields[f])})
 	}
 	for _, f := range drop {
 		updates = append(updates, firestore.Update{Path: f, Value: firestore.Delete})

@@ -178,7 +178,7 @@ func TestProbeShutsOut(t *testing.T) {
 				set, _ := s.differ(found, next)
 				var us []firestore.Update
 				for _, f := range set {
-					us = append(us, firestore.Update{Path: f, Value: next.fields[f]})
+					us = append(us, firestore.Update{Path: f, Value: fromValue(next.fields[f])})
 				}
 				return tx.Update(s.client.DocFromFullPath(s.name(l.Key)), us, firestore.LastUpdateTime(found.at.AsTime()))
 			}, firestore.MaxAttempts(1))

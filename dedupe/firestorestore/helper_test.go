@@ -39,11 +39,11 @@ type world struct {
 }
 
 // emulator is the official emulator, with a project of the test's own.
-func emulator(tb testing.TB) *world {
+func emulator(tb testing.TB, opts ...grpc.DialOption) *world {
 	tb.Helper()
 	f := testgcp.NewFirestore(tb)
-	conn, err := grpc.NewClient("passthrough:///"+f.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithPerRPCCredentials(emulatorOwner{})) // the emulator lets nobody else call BatchWrite
+	conn, err := grpc.NewClient("passthrough:///"+f.Addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithPerRPCCredentials(emulatorOwner{}))...)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -112,10 +112,7 @@ func raw(tb testing.TB, s *Store, k dedupe.Key) *firestorepb.Document {
 
 func putRaw(tb testing.TB, s *Store, k dedupe.Key, f fields) {
 	tb.Helper()
-	doc := &firestorepb.Document{Name: s.name(k), Fields: map[string]*firestorepb.Value{}}
-	for name, v := range f {
-		doc.Fields[name] = toValue(v)
-	}
+	doc := &firestorepb.Document{Name: s.name(k), Fields: f}
 	out, err := s.api.BatchWrite(tb.Context(), &firestorepb.BatchWriteRequest{
 		Database: s.database, Writes: []*firestorepb.Write{{Operation: &firestorepb.Write_Update{Update: doc}}},
 	})
@@ -131,12 +128,10 @@ func age(tb testing.TB, s *Store, k dedupe.Key, d time.Duration) {
 	if doc == nil {
 		return
 	}
-	f := fields{}
 	for name, v := range doc.Fields {
-		f[name] = fromValue(v)
-		if t, ok := f[name].(time.Time); ok && name != "sent" {
-			f[name] = t.Add(-d)
+		if t, ok := fromValue(v).(time.Time); ok && name != "sent" {
+			doc.Fields[name] = toValue(t.Add(-d))
 		}
 	}
-	putRaw(tb, s, k, f)
+	putRaw(tb, s, k, doc.Fields)
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"cloud.google.com/go/firestore/apiv1/firestorepb"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/onceq/onceq/dedupe"
@@ -27,10 +28,10 @@ const (
 	fieldScope     = "scope"
 	fieldStatus    = "status"
 	fieldFence     = "fence"
-	fieldVersion   = "version" // rises with each write, so that each write changes the update time
 	fieldLease     = "lease_until"
 	fieldState     = "state"
 	fieldUpdated   = "updated"
+	fieldProbe     = "probe"     // drawn by a settlement that changes nothing else
 	fieldCommit    = "commit"    // which transaction has completed it
 	fieldAttention = "attention" // the status, only while failed, parked or released
 )
@@ -38,8 +39,9 @@ const (
 // column is a field of a document that holds a part of a record.
 type column struct {
 	name string
-	get  func(r *dedupe.Record) any         // nil is left out
-	set  func(r *dedupe.Record, v any) bool // reports whether v is of the column's kind
+	get  func(r *dedupe.Record, old *firestorepb.Value) *firestorepb.Value // nil is left out
+	set  func(r *dedupe.Record, v *firestorepb.Value) bool                 // reports whether v is of the column's kind
+	most func(r *dedupe.Record)                                            // reads one that is left out; nil = zero
 }
 
 var columns = []column{
@@ -53,121 +55,161 @@ var columns = []column{
 	blob("fingerprint", func(r *dedupe.Record) *[]byte { return &r.Fingerprint }),
 	blob("result", func(r *dedupe.Record) *[]byte { return &r.Result }),
 	blob(fieldState, func(r *dedupe.Record) *[]byte { return &r.State }),
-	number("state_no", func(r *dedupe.Record) *int { return &r.StateNo }),
-	number("attempt", func(r *dedupe.Record) *int { return &r.Attempt }),
-	moment(fieldLease, func(r *dedupe.Record) *time.Time { return &r.LeaseUntil }),
-	moment("created", func(r *dedupe.Record) *time.Time { return &r.Created }),
-	moment("claimed_at", func(r *dedupe.Record) *time.Time { return &r.ClaimedAt }),
-	moment(fieldUpdated, func(r *dedupe.Record) *time.Time { return &r.Updated }),
-	moment("finished", func(r *dedupe.Record) *time.Time { return &r.Finished }),
-	moment("sent", func(r *dedupe.Record) *time.Time { return &r.Sent }),
-	coded(fieldFence, func(r *dedupe.Record) any { return int64(r.Fence) }, func(r *dedupe.Record, v int64) error {
+	moment(fieldLease, func(r *dedupe.Record) *time.Time { return &r.LeaseUntil }, nil),
+	moment("claimed_at", func(r *dedupe.Record) *time.Time { return &r.ClaimedAt }, nil),
+	moment("created", func(r *dedupe.Record) *time.Time { return &r.Created }, func(r *dedupe.Record) time.Time { return r.ClaimedAt }),
+	moment(fieldUpdated, func(r *dedupe.Record) *time.Time { return &r.Updated }, func(r *dedupe.Record) time.Time { return r.ClaimedAt }),
+	moment("finished", func(r *dedupe.Record) *time.Time { return &r.Finished }, whenOver),
+	moment("sent", func(r *dedupe.Record) *time.Time { return &r.Sent }, nil),
+	coded("attempt", func(r *dedupe.Record) (int64, bool) { return int64(r.Attempt), r.Attempt != 1 }, func(r *dedupe.Record, v int64) bool {
+		r.Attempt = int(v)
+		return v >= 0
+	}),
+	coded("state_no", func(r *dedupe.Record) (int64, bool) { return int64(r.StateNo), r.StateNo != 0 }, func(r *dedupe.Record, v int64) bool {
+		r.StateNo = int(v)
+		return v >= 0
+	}),
+	coded(fieldFence, func(r *dedupe.Record) (int64, bool) { return int64(r.Fence), true }, func(r *dedupe.Record, v int64) bool {
 		r.Fence = uint64(v)
-		return nil
+		return v > 0
 	}),
-	coded("started", func(r *dedupe.Record) any { return orNil(r.Started, r.Started) }, func(r *dedupe.Record, v bool) error {
+	coded("started", func(r *dedupe.Record) (bool, bool) { return true, r.Started }, func(r *dedupe.Record, v bool) bool {
 		r.Started = v
-		return nil
+		return true
 	}),
-	coded(fieldStatus, func(r *dedupe.Record) any { return r.Status.String() }, func(r *dedupe.Record, v string) (err error) {
+	coded(fieldStatus, func(r *dedupe.Record) (string, bool) { return r.Status.String(), true }, func(r *dedupe.Record, v string) bool {
+		var err error
 		r.Status, err = dedupe.ParseStatus(v)
-		return err
+		return err == nil
 	}),
-	coded("policy", func(r *dedupe.Record) any { return r.Policy.String() }, func(r *dedupe.Record, v string) error {
-		if v == dedupe.Park.String() {
-			r.Policy = dedupe.Park
-		} else if v != dedupe.Rerun.String() {
-			return errKind
-		}
-		return nil
+	coded("policy", func(r *dedupe.Record) (string, bool) { return r.Policy.String(), r.Policy != dedupe.Rerun }, func(r *dedupe.Record, v string) bool {
+		r.Policy = dedupe.Park
+		return v == dedupe.Park.String()
 	}),
-	coded("token", func(r *dedupe.Record) any { return r.Token.Hex() }, func(r *dedupe.Record, v string) error {
+	coded("token", func(r *dedupe.Record) (string, bool) { return r.Token.Hex(), true }, func(r *dedupe.Record, v string) bool {
 		b, err := hex.DecodeString(v)
-		if err == nil && len(b) == len(r.Token) {
-			r.Token = dedupe.Token(b)
-			return nil
+		if err != nil || len(b) != len(r.Token) {
+			return false
 		}
-		return errKind
+		r.Token = dedupe.Token(b)
+		return true
 	}),
-	coded("past", func(r *dedupe.Record) any {
-		b := dedupe.EncodePast(r.Past)
-		return orNil(b, b != nil)
-	}, func(r *dedupe.Record, v []byte) error {
+	coded("past", func(r *dedupe.Record) ([]byte, bool) { return dedupe.EncodePast(r.Past), len(r.Past) > 0 }, func(r *dedupe.Record, v []byte) bool {
 		r.Past = dedupe.DecodePast(v)
-		return nil
+		return true
 	}),
 }
 
-// errKind says that a field has a value that the store does not write.
-var errKind = errors.New("another value")
-
-func orNil(v any, there bool) any {
-	if there {
-		return v
+// whenOver is when a record that is over became so, if nothing else is said.
+func whenOver(r *dedupe.Record) time.Time {
+	switch r.Status {
+	case dedupe.Done, dedupe.Failed, dedupe.Parked:
+		return r.Updated
+	case dedupe.Claimed, dedupe.Released: // they go on
 	}
-	return nil
+	return time.Time{}
 }
 
-func coded[V any](name string, get func(*dedupe.Record) any, set func(*dedupe.Record, V) error) column {
-	return column{name, get, func(r *dedupe.Record, v any) bool {
-		got, ok := v.(V)
-		return ok && set(r, got) == nil
+// coded is a column of values that get makes and set reads. get reports false for what is left out.
+func coded[V string | int64 | bool | []byte | time.Time](name string, get func(*dedupe.Record) (V, bool), set func(*dedupe.Record, V) bool) column {
+	return column{name: name, get: func(r *dedupe.Record, old *firestorepb.Value) *firestorepb.Value {
+		v, ok := get(r)
+		switch {
+		case !ok:
+			return nil
+		case old != nil && says(old, v):
+			return old
+		}
+		return toValue(v)
+	}, set: func(r *dedupe.Record, v *firestorepb.Value) bool {
+		got, ok := fromValue(v).(V)
+		return ok && set(r, got)
 	}}
 }
 
+// says reports whether old is v as it is stored.
+func says[V string | int64 | bool | []byte | time.Time](old *firestorepb.Value, v V) bool {
+	switch v := any(v).(type) {
+	case string:
+		return v != "" && old.GetStringValue() == v
+	case int64:
+		return v != 0 && old.GetIntegerValue() == v
+	case []byte:
+		return len(v) > 0 && bytes.Equal(old.GetBytesValue(), v)
+	case time.Time:
+		t := old.GetTimestampValue()
+		return t != nil && t.GetSeconds() == v.Unix() && int(t.GetNanos()) == v.Nanosecond()
+	}
+	return false
+}
+
 func text(name string, of func(*dedupe.Record) *string) column {
-	return coded(name, func(r *dedupe.Record) any { return orNil(clean(*of(r)), *of(r) != "") }, setting(of))
+	return coded(name, func(r *dedupe.Record) (string, bool) { return clean(*of(r)), *of(r) != "" }, setting(of))
 }
 
 func blob(name string, of func(*dedupe.Record) *[]byte) column {
-	return coded(name, func(r *dedupe.Record) any { return orNil(*of(r), *of(r) != nil) }, setting(of))
+	return coded(name, func(r *dedupe.Record) ([]byte, bool) { return *of(r), *of(r) != nil }, setting(of))
 }
 
-func moment(name string, of func(*dedupe.Record) *time.Time) column {
-	return coded(name, func(r *dedupe.Record) any { return orNil(micro(*of(r)), !of(r).IsZero()) }, setting(of))
+// moment is a time; one that equals what most say is left out.
+func moment(name string, of func(*dedupe.Record) *time.Time, most func(*dedupe.Record) time.Time) column {
+	c := coded(name, func(r *dedupe.Record) (time.Time, bool) {
+		t := *of(r)
+		return micro(t), !t.IsZero() && (most == nil || !t.Equal(most(r)))
+	}, setting(of))
+	c.most = func(r *dedupe.Record) {
+		if most != nil {
+			*of(r) = most(r)
+		}
+	}
+	return c
 }
 
-func number(name string, of func(*dedupe.Record) *int) column {
-	return coded(name, func(r *dedupe.Record) any { return orNil(int64(*of(r)), *of(r) != 0) }, func(r *dedupe.Record, v int64) error {
-		*of(r) = int(v)
-		return nil
-	})
-}
-
-func setting[V any](of func(*dedupe.Record) *V) func(*dedupe.Record, V) error {
-	return func(r *dedupe.Record, v V) error {
+func setting[V any](of func(*dedupe.Record) *V) func(*dedupe.Record, V) bool {
+	return func(r *dedupe.Record, v V) bool {
 		*of(r) = v
-		return nil
+		return true
 	}
 }
 
 // isOwn reports whether the store gives a field of that name a meaning of its own, apart from the
 // expiry, whose name is the user's choice.
 func isOwn(field string) bool {
-	return field == fieldVersion || field == fieldCommit || field == fieldAttention ||
+	return field == fieldProbe || field == fieldCommit || field == fieldAttention ||
 		slices.ContainsFunc(columns, func(c column) bool { return c.name == field })
 }
 
 // forgotten is the status of what Forget leaves: the fence, which must not fall.
 const forgotten = "forgotten"
 
-// fields are a document's, as string, int64, bool, []byte or time.Time. What this store does not
-// write is there as it came, a *firestorepb.Value.
-type fields map[string]any
+// fields are a document's.
+type fields = map[string]*firestorepb.Value
 
 // stored is a document: what was read, or what is to be written.
 type stored struct {
-	rec     dedupe.Record // the zero Record where it was forgotten
-	fence   uint64        // also of what was forgotten
-	version int64
-	commit  string
-	fields  fields
-	at      *timestamppb.Timestamp // its update time; nil before it is written
-	elided  int                    // how long the state is that is left out; see claims
+	rec    dedupe.Record // the zero Record where it was forgotten
+	fence  uint64        // also of what was forgotten
+	commit string
+	fields fields
+	at     *timestamppb.Timestamp // its update time; nil before it is written
+	elided int                    // how long the state is that is left out; see claims
 }
 
-// size is what Firestore counts for the document, without its name.
-func (st *stored) size() int { return st.fields.weight() + st.elided }
+// weight is what Firestore counts for the document, without its name:
+// https://cloud.google.com/firestore/docs/storage-size
+func (st *stored) weight() int {
+	n := 32 + st.elided
+	for name, v := range st.fields {
+		n += len(name) + 1 + max(8, len(v.GetStringValue())+1, len(v.GetBytesValue()))
+	}
+	return n
+}
+
+// rough is weight and somewhat more, at once.
+func (st *stored) rough() int {
+	r := &st.rec
+	return 12<<10 + len(r.Result) + len(r.State) + st.elided + len(r.ErrClass) + len(r.FirstErr) + len(r.LastErr)
+}
 
 // form is how a store writes records: where, and what the expiry is called.
 type form struct{ docs, ttl string }
@@ -198,51 +240,54 @@ func needsAttention(st dedupe.Status) bool {
 	return st == dedupe.Failed || st == dedupe.Parked || st == dedupe.Released
 }
 
-// encode is r as a document.
-func (s form) encode(r *dedupe.Record, version int64, commit string) *stored {
-	f := make(fields, len(columns)+4)
-	f[fieldVersion] = version
+// encode is r as the document that takes the place of was, nil where there is none. It shares the
+// values that stay as they are.
+func (s form) encode(r *dedupe.Record, was *stored, commit string) *stored {
+	var old fields
+	if was != nil {
+		old = was.fields
+	}
+	f := make(fields, 16)
 	for i := range columns {
-		if v := columns[i].get(r); v != nil {
-			f[columns[i].name] = v
+		c := &columns[i]
+		if v := c.get(r, old[c.name]); v != nil {
+			f[c.name] = v
 		}
 	}
 	if commit != "" {
-		f[fieldCommit] = commit
+		f[fieldCommit] = toValue(commit)
 	}
 	if needsAttention(r.Status) {
-		f[fieldAttention] = r.Status.String()
+		f[fieldAttention] = f[fieldStatus]
 	}
 	if !r.Expires.IsZero() {
-		f[s.ttl] = micro(r.Expires)
+		f[s.ttl] = toValue(micro(r.Expires))
 	}
-	return &stored{rec: *r, fence: r.Fence, version: version, commit: commit, fields: f}
+	return &stored{rec: *r, fence: r.Fence, commit: commit, fields: f}
 }
 
 // tombstone keeps the fence of what was forgotten, until expires.
-func (s form) tombstone(k dedupe.Key, was *stored, now, expires time.Time) *stored {
-	return &stored{fence: was.fence, version: was.version + 1, fields: fields{
-		fieldKey: k.Key, fieldScope: k.Scope, fieldStatus: forgotten, fieldFence: int64(was.fence), fieldVersion: was.version + 1,
-		fieldUpdated: micro(now), s.ttl: micro(expires),
+func (s form) tombstone(k dedupe.Key, fence uint64, now, expires time.Time) *stored {
+	return &stored{fence: fence, fields: fields{
+		fieldKey: toValue(k.Key), fieldScope: toValue(k.Scope), fieldStatus: toValue(forgotten), fieldFence: toValue(int64(fence)),
+		fieldUpdated: toValue(micro(now)), s.ttl: toValue(micro(expires)),
 	}}
 }
 
 // write is the document under name in the place of was, where that still stands. Only the fields
 // that differ travel, so that a settlement does not send the saved steps again.
 func (s form) write(name string, was, next *stored) *firestorepb.Write {
-	doc := &firestorepb.Document{Name: name, Fields: make(map[string]*firestorepb.Value, len(next.fields))}
+	doc := &firestorepb.Document{Name: name, Fields: next.fields}
 	w := &firestorepb.Write{Operation: &firestorepb.Write_Update{Update: doc}}
 	if was == nil {
 		w.CurrentDocument = &firestorepb.Precondition{ConditionType: &firestorepb.Precondition_Exists{Exists: false}}
-		for f, v := range next.fields {
-			doc.Fields[f] = toValue(v)
-		}
 		return w
 	}
 	w.CurrentDocument = &firestorepb.Precondition{ConditionType: &firestorepb.Precondition_UpdateTime{UpdateTime: was.at}}
 	set, drop := s.differ(was, next)
+	doc.Fields = make(fields, len(set))
 	for _, f := range set {
-		doc.Fields[f] = toValue(next.fields[f])
+		doc.Fields[f] = next.fields[f]
 	}
 	w.UpdateMask = &firestorepb.DocumentMask{FieldPaths: append(set, drop...)}
 	return w
@@ -264,40 +309,12 @@ func (s form) differ(was, next *stored) (set, drop []string) {
 	return set, drop
 }
 
-func same(a, b any) bool {
-	switch a := a.(type) {
-	case []byte:
-		c, ok := b.([]byte)
-		return ok && bytes.Equal(a, c)
-	case time.Time:
-		c, ok := b.(time.Time)
-		return ok && a.Equal(c)
-	}
-	return a == b
-}
+func same(a, b *firestorepb.Value) bool { return a == b || proto.Equal(a, b) }
 
 // equals reports whether both are the same document, apart from the fields of others.
 func (s form) equals(a, b *stored) bool {
 	set, drop := s.differ(a, b)
 	return len(set)+len(drop) == 0
-}
-
-// weight is what Firestore counts for fields, and a document around them:
-// https://cloud.google.com/firestore/docs/storage-size
-func (f fields) weight() int {
-	n := 32
-	for name, v := range f {
-		n += len(name) + 1
-		switch v := v.(type) {
-		case string:
-			n += len(v) + 1
-		case []byte:
-			n += len(v)
-		default:
-			n += 8
-		}
-	}
-	return n
 }
 
 func toValue(v any) *firestorepb.Value {
@@ -312,8 +329,6 @@ func toValue(v any) *firestorepb.Value {
 		return &firestorepb.Value{ValueType: &firestorepb.Value_BytesValue{BytesValue: v}}
 	case time.Time:
 		return &firestorepb.Value{ValueType: &firestorepb.Value_TimestampValue{TimestampValue: timestamppb.New(v)}}
-	case *firestorepb.Value:
-		return v
 	}
 	return &firestorepb.Value{ValueType: &firestorepb.Value_NullValue{}}
 }
@@ -347,8 +362,8 @@ func (s form) decode(k dedupe.Key, doc *firestorepb.Document) (*stored, error) {
 	case err != nil:
 	case st.rec.Key != k:
 		err = fmt.Errorf("it is of scope %q, key %q", st.rec.Key.Scope, st.rec.Key.Key)
-	case st.fence == 0 || st.version == 0:
-		err = errors.New("it has no fence, or no version")
+	case st.fence == 0:
+		err = errors.New("it has no fence")
 	case st.rec.Status == 0:
 		st.rec = dedupe.Record{}
 	case st.rec.Expires.IsZero() != (st.rec.Status == dedupe.Claimed || st.rec.Status == dedupe.Parked):
@@ -362,27 +377,29 @@ func (s form) decode(k dedupe.Key, doc *firestorepb.Document) (*stored, error) {
 
 // read reads what doc has, which may be some of its fields. What was forgotten has no status.
 func (s form) read(doc *firestorepb.Document) (*stored, error) {
-	st := &stored{fields: make(fields, len(doc.GetFields())), at: doc.GetUpdateTime()}
-	for f, v := range doc.GetFields() {
-		st.fields[f] = fromValue(v)
-	}
-	var bad error
+	st := &stored{fields: doc.GetFields(), at: doc.GetUpdateTime(), commit: doc.GetFields()[fieldCommit].GetStringValue()}
+	st.rec.Attempt = 1
 	for i := range columns {
 		c := &columns[i]
 		v := st.fields[c.name]
-		if v == nil || c.name == fieldStatus && v == forgotten {
+		if c.name == fieldStatus && v.GetStringValue() == forgotten {
 			continue
 		}
-		if !c.set(&st.rec, v) && bad == nil {
-			bad = fmt.Errorf("field %q is %v", c.name, v)
+		if v != nil && !c.set(&st.rec, v) {
+			return st, fmt.Errorf("field %q is %v", c.name, fromValue(v))
 		}
 	}
-	var ok bool
-	if st.rec.Expires, ok = st.fields[s.ttl].(time.Time); !ok && st.fields[s.ttl] != nil && bad == nil {
-		bad = fmt.Errorf("field %q is %v", s.ttl, st.fields[s.ttl])
+	for i := range columns {
+		if c := &columns[i]; c.most != nil && st.fields[c.name] == nil {
+			c.most(&st.rec)
+		}
 	}
 	st.fence = st.rec.Fence
-	st.version, _ = st.fields[fieldVersion].(int64)
-	st.commit, _ = st.fields[fieldCommit].(string)
-	return st, bad
+	if v := st.fields[s.ttl]; v != nil {
+		var ok bool
+		if st.rec.Expires, ok = fromValue(v).(time.Time); !ok {
+			return st, fmt.Errorf("field %q is %v", s.ttl, fromValue(v))
+		}
+	}
+	return st, nil
 }

@@ -120,22 +120,19 @@ func TestManyClaims(t *testing.T) {
 func TestForeign(t *testing.T) {
 	for name, change := range map[string]func(f fields){
 		"no status":      func(f fields) { delete(f, fieldStatus); delete(f, fieldFence) },
-		"another status": func(f fields) { f[fieldStatus] = "busy" },
-		"a text fence":   func(f fields) { f[fieldFence] = "7" },
-		"no token":       func(f fields) { f["token"] = "xyz" },
-		"another key":    func(f fields) { f[fieldKey] = "other" },
+		"another status": func(f fields) { f[fieldStatus] = toValue("busy") },
+		"a text fence":   func(f fields) { f[fieldFence] = toValue("7") },
+		"no token":       func(f fields) { f["token"] = toValue("xyz") },
+		"another key":    func(f fields) { f[fieldKey] = toValue("other") },
 		"another TTL":    func(f fields) { f["ttl"] = f[DefaultTTLField]; delete(f, DefaultTTLField) },
-		"a text expiry":  func(f fields) { f[DefaultTTLField] = "tomorrow" },
-		"a map":          func(f fields) { f["owner"] = []byte("x") },
+		"a text expiry":  func(f fields) { f[DefaultTTLField] = toValue("tomorrow") },
+		"a map":          func(f fields) { f["owner"] = toValue([]byte("x")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, srv *firestorefake.Server, s *Store) {
 				l := claimOne(t, s, request("1"))
 				settleOne(t, s, l, dedupe.Failed)
-				f := fields{}
-				for n, v := range raw(t, s, l.Key).GetFields() {
-					f[n] = fromValue(v)
-				}
+				f := raw(t, s, l.Key).GetFields()
 				change(f)
 				putRaw(t, s, l.Key, f)
 				cs, err := s.Claim(t.Context(), []dedupe.ClaimRequest{request("1"), request("2")})
@@ -154,10 +151,8 @@ func TestForeign(t *testing.T) {
 func TestFieldsOfOthers(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *firestorefake.Server, s *Store) {
 		l := claimOne(t, s, request("1"))
-		f := fields{"note": "theirs"}
-		for n, v := range raw(t, s, l.Key).GetFields() {
-			f[n] = fromValue(v)
-		}
+		f := raw(t, s, l.Key).GetFields()
+		f["note"] = toValue("theirs")
 		putRaw(t, s, l.Key, f)
 		settleOne(t, s, l, dedupe.Released)
 		settleOne(t, s, claimOne(t, s, request("1")), dedupe.Done)
@@ -185,7 +180,7 @@ func TestNew(t *testing.T) {
 		{name: "long", collection: strings.Repeat("c", 1501), want: "collection"},
 		{name: "a field with a dot", collection: "onceq", o: &Options{TTLField: "a.b"}, want: "Options.TTLField"},
 		{name: "a field of the store's", collection: "onceq", o: &Options{TTLField: "updated"}, want: "Options.TTLField"},
-		{name: "another field of the store's", collection: "onceq", o: &Options{TTLField: "version"}, want: "Options.TTLField"},
+		{name: "another field of the store's", collection: "onceq", o: &Options{TTLField: "probe"}, want: "Options.TTLField"},
 	} {
 		client, api := w.client, w.api
 		if c.none == 1 {

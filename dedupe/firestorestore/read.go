@@ -179,7 +179,7 @@ func (s *Store) matching(ctx context.Context, q *dedupe.Query) ([]dedupe.Key, er
 		where = filter(fieldAttention, firestorepb.StructuredQuery_FieldFilter_EQUAL, q.Status.String())
 	}
 	var keys []dedupe.Key
-	for doc, err := range s.query(ctx, "List", where, fieldKey, fieldScope, fieldStatus, fieldUpdated, fieldLease, s.ttl) {
+	for doc, err := range s.query(ctx, "List", where, fieldKey, fieldScope, fieldStatus, fieldUpdated, "claimed_at", fieldLease, s.ttl) {
 		if err != nil {
 			return nil, err
 		}

@@ -99,8 +99,10 @@ func (s *Store) Write(ctx context.Context, f func(tx *sql.Tx) error) error {
 // IsBusy reports whether err says that others held the file's write lock for too long
 // (SQLITE_BUSY, SQLITE_LOCKED), whatever the driver: from a transaction of one's own, from
 // [Store.CompleteTx], or from Commit. A worker gives back the job whose handler returns such an
-// error, and counts no attempt.
-func (s *Store) IsBusy(err error) bool { return sqlitewriter.IsBusy(err) }
+// error, and counts no attempt where the one before was no such end.
+func (s *Store) IsBusy(err error) bool {
+	return errors.Is(err, dedupe.ErrBusy) || sqlitewriter.IsBusy(err)
+}
 
 // turn runs do in a transaction of its own. theirs reports whose error it is: the user's is
 // answered as it is.

@@ -30,7 +30,7 @@ type Execer interface {
 //
 // Beside a busy worker use [Store.Commit], which takes its turn with the store's writes: BEGIN may
 // be refused (SQLITE_BUSY) where it waits in SQLite's busy handler. Return that error: the worker
-// gives the job back, and it is no attempt where it does not come twice in a row.
+// gives the job back, and it is no attempt unless the run before was postponed as well.
 //
 // Begin the transaction IMMEDIATE (with [DSN], every BeginTx does). A deferred one that reads first
 // and writes later is refused when anybody wrote in between, and the error, a [dedupe.ErrBusy],

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -68,21 +69,43 @@ func TestWorkerDies(t *testing.T) {
 // TestBusyHandler: a handler's own transaction that SQLite refuses costs no attempt. Twice in a row
 // it does, so that a handler that locks itself out comes to an end.
 func TestBusyHandler(t *testing.T) {
+	begin := func(ctx context.Context, hasty *sql.DB, store *sqlitestore.Store, j *onceq.Job) error {
+		return charge(ctx, hasty, store, j)
+	}
 	for name, c := range map[string]struct {
+		do   func(ctx context.Context, hasty *sql.DB, store *sqlitestore.Store, j *onceq.Job) error
 		as   func(error) error
 		want []string // the outcomes of runs whose transaction is refused, and of the last
 		at   int
 	}{
-		"once":       {nil, []string{"postponed", "done"}, 1},
-		"in a row":   {nil, []string{"postponed", "retried", "postponed", "done"}, 2},
-		"for ever":   {nil, []string{"postponed", "retried", "postponed", "retried", "postponed", "failed"}, 3},
-		"another":    {func(error) error { return errors.New("no such card") }, []string{"retried", "done"}, 2},
-		"permanent":  {onceq.Permanent, []string{"failed"}, 1},
-		"asked time": {func(err error) error { return onceq.RetryAfter(time.Second, err) }, []string{"retried", "done"}, 2},
+		"CompleteTx": {func(ctx context.Context, hasty *sql.DB, store *sqlitestore.Store, j *onceq.Job) error {
+			c, err := hasty.Conn(ctx)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if _, err := c.ExecContext(ctx, "BEGIN DEFERRED"); err != nil {
+				return err
+			}
+			defer c.ExecContext(ctx, "ROLLBACK")
+			return store.CompleteTx(ctx, c, j, nil)
+		}, nil, []string{"postponed", "done"}, 1},
+		"Commit": {func(ctx context.Context, _ *sql.DB, store *sqlitestore.Store, j *onceq.Job) error {
+			return store.Commit(ctx, j, func(*sql.Tx) (any, error) { return nil, nil })
+		}, nil, []string{"postponed", "done"}, 1},
+		"once":       {begin, nil, []string{"postponed", "done"}, 1},
+		"in a row":   {begin, nil, []string{"postponed", "retried", "postponed", "done"}, 2},
+		"for ever":   {begin, nil, []string{"postponed", "retried", "postponed", "retried", "postponed", "failed"}, 3},
+		"another":    {begin, func(error) error { return errors.New("no such card") }, []string{"retried", "done"}, 2},
+		"permanent":  {begin, onceq.Permanent, []string{"failed"}, 1},
+		"asked time": {begin, func(err error) error { return onceq.RetryAfter(time.Second, err) }, []string{"retried", "done"}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				db, store := open(t)
+				if !store.IsBusy(fmt.Errorf("no connection: %w", dedupe.ErrBusy)) || store.IsBusy(nil) || store.IsBusy(dedupe.ErrLeaseLost) {
+					t.Error("IsBusy does not know the store's own errors")
+				}
 				var path string
 				if err := db.QueryRow("SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path); err != nil {
 					t.Fatal(err)
@@ -104,7 +127,7 @@ func TestBusyHandler(t *testing.T) {
 							return err
 						}
 						defer held.Rollback()
-						err = charge(ctx, hasty, store, j)
+						err = c.do(ctx, hasty, store, j)
 						if c.as != nil {
 							err = c.as(err)
 						}

@@ -16,6 +16,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,10 +26,12 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	"cloud.google.com/go/firestore"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq"
@@ -36,6 +39,7 @@ import (
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubpush"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/firestorestore"
 	"github.com/onceq/onceq/dedupe/pgstore"
 )
 
@@ -49,7 +53,8 @@ type settings struct {
 	audience string // PUSH_AUDIENCE and PUSH_ACCOUNT: those of the subscription's push authentication
 	account  string
 	dead     string // DEAD_LETTER_TOPIC, projects/P/topics/T
-	database string // DATABASE_URL, of PostgreSQL
+	keys     string // FIRESTORE_DATABASE, default "(default)", of the topic's project
+	database string // DATABASE_URL, of PostgreSQL: the keys are there and not in Firestore
 	bank     string // BANK_URL
 
 	// the demo brings its own
@@ -61,9 +66,10 @@ type settings struct {
 func fromEnvironment() (s settings, err error) {
 	s = settings{
 		addr: ":" + os.Getenv("PORT"), audience: os.Getenv("PUSH_AUDIENCE"), account: os.Getenv("PUSH_ACCOUNT"),
-		dead: os.Getenv("DEAD_LETTER_TOPIC"), database: os.Getenv("DATABASE_URL"), bank: os.Getenv("BANK_URL"),
+		dead: os.Getenv("DEAD_LETTER_TOPIC"), bank: os.Getenv("BANK_URL"),
+		keys: cmp.Or(os.Getenv("FIRESTORE_DATABASE"), firestore.DefaultDatabaseID), database: os.Getenv("DATABASE_URL"),
 	}
-	for name, value := range map[string]string{"DATABASE_URL": s.database, "BANK_URL": s.bank, "PUSH_AUDIENCE": s.audience, "PUSH_ACCOUNT": s.account} {
+	for name, value := range map[string]string{"BANK_URL": s.bank, "PUSH_AUDIENCE": s.audience, "PUSH_ACCOUNT": s.account} {
 		if value == "" {
 			err = errors.Join(err, fmt.Errorf("%s is not set", name))
 		}
@@ -80,29 +86,25 @@ const (
 	drainTime, closeTime = 9 * time.Second, 500 * time.Millisecond
 )
 
-// open connects to what the environment names: PostgreSQL for the keys, and a topic for the dead
-// letters.
+// open connects to what the environment names: Firestore for the keys, or PostgreSQL, and a topic
+// for the dead letters.
 func open(ctx context.Context, s *settings) (closeAll func(), err error) {
-	pool, err := pgxpool.New(ctx, s.database)
-	if err != nil {
-		return nil, fmt.Errorf("DATABASE_URL: %w", err)
+	openStore := openFirestore
+	if s.database != "" {
+		openStore = openPostgres
 	}
-	store, err := pgstore.New(pool, nil)
-	if err == nil {
-		err = store.Migrate(ctx)
-	}
+	store, closeStore, err := openStore(ctx, s)
 	if err != nil {
-		pool.Close()
 		return nil, fmt.Errorf("the store: %w", err)
 	}
 	clients, err := gcppubsub.Dial(ctx)
 	if err != nil {
-		pool.Close()
+		closeStore()
 		return nil, fmt.Errorf("Pub/Sub: %w", err)
 	}
 	closeAll = func() {
 		_ = clients.Close()
-		pool.Close()
+		closeStore()
 	}
 	box, err := gcppubsub.New(clients, s.dead, "", nil)
 	if err != nil {
@@ -111,6 +113,44 @@ func open(ctx context.Context, s *settings) (closeAll func(), err error) {
 	}
 	s.store, s.box = store, box
 	return closeAll, nil
+}
+
+// openFirestore takes the collection "onceq", which is there with its first document. There is no
+// server to rent. docs/backend-firestore.md has the TTL policy and the role.
+func openFirestore(ctx context.Context, s *settings) (dedupe.Store, func(), error) {
+	parts := strings.Split(s.dead, "/") // projects/P/topics/T
+	if len(parts) != 4 {
+		return nil, nil, fmt.Errorf("DEAD_LETTER_TOPIC is %q, want projects/PROJECT/topics/TOPIC", s.dead)
+	}
+	client, err := firestore.NewClientWithDatabase(ctx, parts[1], s.keys)
+	if err != nil {
+		return nil, nil, err
+	}
+	api, err := firestorestore.NewAPI(ctx)
+	if err != nil {
+		_ = client.Close()
+		return nil, nil, err
+	}
+	store, err := firestorestore.New(client, api, "onceq", nil)
+	return store, func() {
+		_ = api.Close()
+		_ = client.Close()
+	}, err
+}
+
+func openPostgres(ctx context.Context, s *settings) (dedupe.Store, func(), error) {
+	pool, err := pgxpool.New(ctx, s.database)
+	if err != nil {
+		return nil, nil, fmt.Errorf("DATABASE_URL: %w", err)
+	}
+	store, err := pgstore.New(pool, nil)
+	if err == nil {
+		err = store.Migrate(ctx)
+	}
+	if err != nil {
+		pool.Close()
+	}
+	return store, pool.Close, err
 }
 
 // bank charges orders through an API, which knows a repeated charge by its key.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/onceq/onceq/dedupe/firestorestore/firestorefake"
 	"github.com/onceq/onceq/localstack"
 )
 
@@ -139,10 +140,19 @@ func (p *process) waitForCount(t *testing.T, text string, n int) {
 	}
 }
 
-// With all settings named it wants a token, and ends at once when nothing is in flight.
+// With all settings named it wants a token, and ends at once when nothing is in flight: on
+// Firestore, and on PostgreSQL.
 func TestWithSettings(t *testing.T) {
-	db := localstack.Postgres(t)
-	p := start(t, "DEAD_LETTER_TOPIC=projects/p/topics/orders-dead", "DATABASE_URL="+db.URL, "BANK_URL=http://127.0.0.1:1",
+	t.Run("Firestore", func(t *testing.T) {
+		_, address := firestorefake.Start(t, firestorefake.Options{})
+		testWithSettings(t, "FIRESTORE_EMULATOR_HOST="+address)
+	})
+	t.Run("PostgreSQL", func(t *testing.T) { testWithSettings(t, "DATABASE_URL="+localstack.Postgres(t).URL) })
+}
+
+func testWithSettings(t *testing.T, store string) {
+	t.Helper()
+	p := start(t, "DEAD_LETTER_TOPIC=projects/p/topics/orders-dead", store, "BANK_URL=http://127.0.0.1:1",
 		"PUSH_AUDIENCE=https://orders.example/push", "PUSH_ACCOUNT=pusher@p.iam.gserviceaccount.com", "PUBSUB_EMULATOR_HOST=127.0.0.1:1")
 	addr := "http://" + p.waitForLine(t, `"addr":"([^"]+)"`)[1]
 	addr = strings.Replace(addr, "[::]", "127.0.0.1", 1)
@@ -156,7 +166,7 @@ func TestWithSettings(t *testing.T) {
 func TestSettings(t *testing.T) {
 	p := start(t, "DEAD_LETTER_TOPIC=projects/p/topics/orders-dead")
 	require.Error(t, <-p.ended)
-	for _, name := range []string{"DATABASE_URL", "BANK_URL", "PUSH_AUDIENCE", "PUSH_ACCOUNT"} {
+	for _, name := range []string{"BANK_URL", "PUSH_AUDIENCE", "PUSH_ACCOUNT"} {
 		require.Contains(t, p.log(), name+" is not set")
 	}
 }

@@ -27,15 +27,18 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
+	"cloud.google.com/go/firestore"
 	"github.com/jackc/pgx/v5/pgxpool"
 	_ "modernc.org/sqlite"
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/healthonceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/firestorestore"
 	"github.com/onceq/onceq/dedupe/pgstore"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 )
@@ -69,8 +72,12 @@ func (b bank) charge(ctx context.Context, j *onceq.Job) error {
 	return fmt.Errorf("the bank answers %s", res.Status)
 }
 
-// openStore is PostgreSQL for workers on many machines, or a file for those on one.
+// openStore is PostgreSQL or, beside Pub/Sub, Firestore for workers on many machines, or a file for
+// those on one.
 func openStore(ctx context.Context, s settings) (store dedupe.Store, closeStore func(), err error) {
+	if s.postgres == "" && s.file == "" {
+		return openFirestore(ctx, s)
+	}
 	if s.postgres != "" {
 		pool, err := pgxpool.New(ctx, s.postgres)
 		if err != nil {
@@ -95,6 +102,29 @@ func openStore(ctx context.Context, s settings) (store dedupe.Store, closeStore 
 			_ = st.Close()
 		}
 		_ = db.Close()
+	}, err
+}
+
+// openFirestore takes the collection "onceq", in the subscription's project: it is there with its
+// first document. docs/backend-firestore.md has the TTL policy and the role.
+func openFirestore(ctx context.Context, s settings) (dedupe.Store, func(), error) {
+	parts := strings.Split(s.subscription, "/") // projects/P/subscriptions/S
+	if len(parts) != 4 {
+		return nil, nil, fmt.Errorf("SUBSCRIPTION is %q, want projects/PROJECT/subscriptions/NAME", s.subscription)
+	}
+	client, err := firestore.NewClientWithDatabase(ctx, parts[1], s.keys)
+	if err != nil {
+		return nil, nil, err
+	}
+	api, err := firestorestore.NewAPI(ctx)
+	if err != nil {
+		_ = client.Close()
+		return nil, nil, err
+	}
+	store, err := firestorestore.New(client, api, "onceq", nil)
+	return store, func() {
+		_ = api.Close()
+		_ = client.Close()
 	}, err
 }
 

@@ -427,7 +427,9 @@ func manifest(t *testing.T, matches [][]string) settings {
 	for _, m := range matches {
 		env[m[1]] = m[2]
 	}
-	env["DATABASE_URL"] = "postgres://from-the-secret"
+	if env["SUBSCRIPTION"] == "" {
+		env["DATABASE_URL"] = "postgres://from-the-secret"
+	}
 	s, err := fromEnvironment(func(name string) string { return env[name] })
 	require.NoError(t, err)
 	return s

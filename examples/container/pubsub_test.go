@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
+	"github.com/onceq/onceq/dedupe/firestorestore/firestorefake"
 )
 
 const (
@@ -33,6 +33,7 @@ type pubsubTown struct {
 func newPubSubTown(t *testing.T) *pubsubTown {
 	t.Helper()
 	server, address := pubsubfake.Start(t, pubsubfake.Options{})
+	_, keys := firestorefake.Start(t, firestorefake.Options{})
 	w := &pubsubTown{Server: server, bankTest: newBank(t), t: t}
 	for topic, sub := range map[string]string{orderTopic: orderSub, letterTopic: letterReader} {
 		_, err := server.CreateTopic(t.Context(), &pubsubpb.Topic{Name: topic})
@@ -42,7 +43,7 @@ func newPubSubTown(t *testing.T) *pubsubTown {
 	}
 	w.env = []string{
 		"SUBSCRIPTION=" + orderSub, "DEAD_LETTER_TOPIC=" + letterTopic, "PUBSUB_EMULATOR_HOST=" + address, "BANK_URL=" + w.bank.URL,
-		"CONCURRENCY=5", "LONG_POLL=1s", "DATABASE_FILE=" + filepath.Join(t.TempDir(), "keys.db"),
+		"CONCURRENCY=5", "LONG_POLL=1s", "FIRESTORE_EMULATOR_HOST=" + keys,
 	}
 	return w
 }

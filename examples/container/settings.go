@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"cloud.google.com/go/firestore"
+
 	"github.com/onceq/onceq"
 )
 
@@ -22,6 +24,7 @@ type settings struct {
 	endpoint       *string       // AWS_ENDPOINT_URL_SQS, for LocalStack, sqsfake or a VPC endpoint
 	anyKeys        bool          // that server checks none (see checksNoKeys), and AWS_ACCESS_KEY_ID is not set
 	postgres, file string        // DATABASE_URL, or DATABASE_FILE for workers on one machine
+	keys           string        // FIRESTORE_DATABASE, default "(default)": with a SUBSCRIPTION and neither of these
 	bank           string        // BANK_URL
 	addr           string        // HTTP_ADDR, default :8080
 	concurrency    int           // CONCURRENCY, default 10
@@ -85,7 +88,7 @@ func fromEnvironment(env func(string) string) (settings, error) {
 	s := settings{
 		subscription: env("SUBSCRIPTION"), deadTopic: env("DEAD_LETTER_TOPIC"),
 		queue: env("QUEUE_URL"), dead: env("DEAD_LETTER_QUEUE_URL"), region: env("AWS_REGION"),
-		postgres: env("DATABASE_URL"), file: env("DATABASE_FILE"), bank: env("BANK_URL"),
+		postgres: env("DATABASE_URL"), file: env("DATABASE_FILE"), keys: cmp.Or(env("FIRESTORE_DATABASE"), firestore.DefaultDatabaseID), bank: env("BANK_URL"),
 		addr: cmp.Or(env("HTTP_ADDR"), ":8080"), concurrency: onceq.DefaultConcurrency,
 		longPoll: duration("LONG_POLL", 8*time.Second, time.Second, 20*time.Second),
 		grace:    duration("STOP_GRACE", 30*time.Second, time.Second, 24*time.Hour),
@@ -123,8 +126,11 @@ func fromEnvironment(env func(string) string) (settings, error) {
 	if u, err := url.Parse(s.bank); s.bank != "" && (err != nil || u.Host == "") {
 		wrong("BANK_URL", "is %q; it is of the form https://host/path", s.bank)
 	}
-	if (s.postgres == "") == (s.file == "") {
+	switch {
+	case s.postgres != "" && s.file != "":
 		wrong("DATABASE_URL", "or DATABASE_FILE is needed, and not both")
+	case s.postgres == "" && s.file == "" && s.subscription == "":
+		wrong("DATABASE_URL", "or DATABASE_FILE is needed, because there is no SUBSCRIPTION")
 	}
 	return s, errors.Join(errs...)
 }

@@ -48,7 +48,7 @@ func TestSettings(t *testing.T) {
 		{map[string]string{"BANK_URL": "", "AWS_REGION": ""}, []string{"BANK_URL is not set", "AWS_REGION is not set"}},
 		{map[string]string{"DEAD_LETTER_QUEUE_URL": ""}, []string{"DEAD_LETTER_QUEUE_URL is not set"}},
 		{map[string]string{"BANK_URL": "bank"}, []string{`BANK_URL is "bank"; it is of the form`}},
-		{map[string]string{"DATABASE_URL": ""}, []string{"DATABASE_URL or DATABASE_FILE is needed"}},
+		{map[string]string{"DATABASE_URL": ""}, []string{"DATABASE_URL or DATABASE_FILE is needed, because there is no SUBSCRIPTION"}},
 		{map[string]string{"DATABASE_FILE": "x"}, []string{"DATABASE_URL or DATABASE_FILE is needed, and not both"}},
 		{map[string]string{"CONCURRENCY": "0"}, []string{`CONCURRENCY is "0"; it is a number within 1 and 1000`}},
 		{map[string]string{"STOP_GRACE": "30"}, []string{`STOP_GRACE is "30"; it is a duration within 1s and 24h0m0s, such as 30s`}},

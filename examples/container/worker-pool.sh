@@ -4,7 +4,8 @@
 # is that, and LONG_POLL is short enough for it.
 #
 # The service account needs roles/pubsub.subscriber and roles/pubsub.viewer on the subscription, and
-# roles/pubsub.publisher on the topic of the dead letters.
+# roles/pubsub.publisher on the topic of the dead letters. The keys are in Firestore, in the
+# project's database (default): it needs roles/datastore.user on the project.
 exec gcloud run worker-pools deploy orders-worker \
 	--region=europe-west3 \
 	--image=europe-west3-docker.pkg.dev/my-project/images/worker:1 \
@@ -12,5 +13,4 @@ exec gcloud run worker-pools deploy orders-worker \
 	--set-env-vars=STOP_GRACE=10s,LONG_POLL=5s,CONCURRENCY=20 \
 	--set-env-vars=SUBSCRIPTION=projects/my-project/subscriptions/orders \
 	--set-env-vars=DEAD_LETTER_TOPIC=projects/my-project/topics/orders-dead \
-	--set-env-vars=BANK_URL=https://bank.example.com/charges \
-	--set-secrets=DATABASE_URL=orders-database-url:latest
+	--set-env-vars=BANK_URL=https://bank.example.com/charges

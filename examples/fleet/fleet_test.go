@@ -169,7 +169,7 @@ func TestDirections(t *testing.T) {
 
 // elsewhere: the demo's promise is shown on SQS and SQLite in each run. Chaos kills workers on its
 // other places.
-const elsewhere = "examples/fleet: the demo on DynamoDB, Pub/Sub, PostgreSQL, and with its queue in SQLite"
+const elsewhere = "examples/fleet: the demo on DynamoDB, Firestore, Pub/Sub, PostgreSQL, and with its queue in SQLite"
 
 // The same on DynamoDB, where the charge and the record are two items of one transaction.
 func TestOnDynamoDB(t *testing.T) {
@@ -223,6 +223,23 @@ func TestOnPubSub(t *testing.T) {
 	require.EqualValues(t, 5, d.counts.kills.Load(), "%s", out)
 	require.Greater(t, r.Receives, r.Sent)
 	require.Contains(t, out, "Pub/Sub at 127.0.0.1:")
+}
+
+// The same on Google Cloud's services: the charge and the record are two documents of one
+// transaction.
+func TestOnFirestore(t *testing.T) {
+	proof.Only(t, elsewhere)
+	t.Parallel()
+	addr := localstack.Firestore(t).Addr
+	o := quick(t, 1)
+	o.Fresh = true
+	o.Visibility, o.Bank.Slow = kinds["pubsub"].visibility, kinds["pubsub"].visibility+200*time.Millisecond
+	d, r, out := demonstrate(t, o, kinds["pubsub"], storeOptions{"firestore", addr})
+	require.True(t, r.After.Holds(), "%s", out)
+	require.Equal(t, 200, r.After.Charges)
+	require.Empty(t, r.Left, "%s", out)
+	require.EqualValues(t, 5, d.counts.kills.Load(), "%s", out)
+	require.Contains(t, out, "Firestore at "+addr)
 }
 
 // The same with the queue in a table: in the ledger's file, or in PostgreSQL, where the charges are
@@ -283,7 +300,7 @@ func TestStoreOptions(t *testing.T) {
 		{"dynamodb", false, "http://x", ""},
 		{"postgres", false, "", "-store postgres: ONCEQ_POSTGRES_URL names none; make demo STORE=postgres starts one"},
 		{"dynamodb", true, "", "-no-onceq charges in SQLite"},
-		{"mongo", false, "", "want sqlite, postgres or dynamodb"},
+		{"mongo", false, "", "want sqlite, postgres, dynamodb or firestore"},
 	} {
 		s := storeOptions{Name: c.name}
 		err := s.find(c.naive)
@@ -351,7 +368,7 @@ func TestExitStatus(t *testing.T) {
 		{[]string{"-h"}, 0, "-no-onceq"},
 		{[]string{"-workers", "0"}, 2, "1 worker or more"},
 		{[]string{"-seed", "x"}, 2, "invalid value"},
-		{[]string{"-store", "mongo"}, 2, "want sqlite, postgres or dynamodb"},
+		{[]string{"-store", "mongo"}, 2, "want sqlite, postgres, dynamodb or firestore"},
 		{[]string{"-queue", "kafka"}, 2, `-queue is "kafka", want one of postgres, pubsub, sqlite, sqs`},
 		{[]string{"-orders", filepath.Join(dir, "none.csv")}, 1, "none.csv"},
 		{[]string{"-ledger", orders}, 1, "making the ledger " + orders},

@@ -15,7 +15,7 @@ import (
 // kept has the server of the queues live as long as ctx, and not only as long as the run. The
 // command onceq is another process, so what is kept must be where that can reach it.
 func (k *kind) kept(ctx context.Context, o *shop.Settings, queue, store string) error {
-	if queue == "pubsub" || store == "dynamodb" || o.Naive {
+	if queue == "pubsub" || store == "dynamodb" || store == "firestore" || o.Naive {
 		return errors.New("-keep is for sqs, sqlite and postgres, without -no-onceq")
 	}
 	if o.Orders == "" && o.Corrections == "" {

@@ -9,15 +9,16 @@
 //	go run ./examples/fleet              again: no new charge
 //	go run ./examples/fleet -no-onceq    the same without the library
 //	make demo STORE=dynamodb             charges and keys in DynamoDB Local
+//	make demo STORE=firestore QUEUE=pubsub    the same on Google Cloud's services
 //	make demo QUEUE=pubsub               through Google Pub/Sub instead of SQS
 //	make demo QUEUE=sqlite               queue, charges and keys in one SQLite file
 //	make drill FAULT=bank                a fault that you mend by docs/runbook.md
 //	make demo QUEUE=postgres             the queue in PostgreSQL; STORE=postgres: all in PostgreSQL
 //
-// worker.go, sqlite.go, postgres.go, dynamodb.go and replay.go hold what a user of the library
-// writes, naive.go what many write without it. The rest is the demo's own machinery: workers that
-// are this program once more (seat.go), and a server of the queue in this process (sqs.go,
-// pubsub.go).
+// worker.go, sqlite.go, postgres.go, dynamodb.go, firestore.go and replay.go hold what a user of
+// the library writes, naive.go what many write without it. The rest is the demo's own machinery:
+// workers that are this program once more (seat.go), and a server of the queue in this process
+// (sqs.go, pubsub.go).
 package main
 
 import (
@@ -67,7 +68,7 @@ func command(ctx context.Context, args []string, out, errs io.Writer) int {
 		f.StringVar(&queue, "queue", "sqs", "what the orders come through: sqs or pubsub, whose server is in this process; sqlite, which is the ledger's file; "+
 			"or postgres, at the URL in "+variables["postgres"])
 		f.StringVar(&store.Name, "store", "sqlite", "where the charges and the keys are: sqlite, postgres at the URL in "+variables["postgres"]+
-			", or dynamodb at the endpoint in "+variables["dynamodb"])
+			", dynamodb at the endpoint in "+variables["dynamodb"]+", or firestore at the address in "+variables["firestore"])
 	})
 	if !ok {
 		return code

@@ -30,6 +30,8 @@ func openTill(ledger string, s storeOptions) (till, error) {
 	switch s.Name {
 	case "dynamodb":
 		return openDynamoTill(s.Endpoint)
+	case "firestore":
+		return openFirestoreTill(s.Endpoint)
 	case "postgres":
 		return openPostgresTill(s.Endpoint)
 	}
@@ -41,7 +43,7 @@ type storeOptions struct{ Name, Endpoint string }
 
 // variables name what the demo does not start itself. The package localstack starts one for make
 // demo, and names it so.
-var variables = map[string]string{"dynamodb": "ONCEQ_DYNAMODB_URL", "postgres": "ONCEQ_POSTGRES_URL"}
+var variables = map[string]string{"dynamodb": "ONCEQ_DYNAMODB_URL", "postgres": "ONCEQ_POSTGRES_URL", "firestore": "FIRESTORE_EMULATOR_HOST"}
 
 // named is the address of a server that the environment names. The flag and the target's variable
 // are for who has none.
@@ -59,7 +61,7 @@ func (s *storeOptions) find(naive bool) (err error) {
 	case s.Name == "sqlite":
 		return nil
 	case variables[s.Name] == "":
-		return fmt.Errorf("-store is %q, want sqlite, postgres or dynamodb", s.Name)
+		return fmt.Errorf("-store is %q, want sqlite, postgres, dynamodb or firestore", s.Name)
 	case naive:
 		return errors.New("-no-onceq charges in SQLite; leave out -store")
 	}

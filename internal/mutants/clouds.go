@@ -16,4 +16,52 @@ var clouds = []mutant{
 		Package: "adapters/awssqs/internal/leansqs", Test: "FuzzAnswers",
 		Why: "an entry without its id is taken for one that was applied",
 	},
+	{
+		File: "dedupe/firestorestore/change.go", Text: "\t\t\tc.unknown, c.sure = true, false // a read",
+		With:    "\t\t\tc.unknown = true // a read",
+		Package: "dedupe/firestorestore", Test: "TestLostAnswers/lost/unavailable",
+		Why: "an answer that was lost costs a second write",
+	},
+	{
+		File: "dedupe/firestorestore/change.go", Text: "case c.unknown && found != nil && s.equals(c.next, found):",
+		With:    "case false:",
+		Package: "dedupe/firestorestore", Test: "TestLostAnswers/lost/unavailable",
+		Why: "the store does not know its own write again",
+	},
+	{
+		File: "dedupe/firestorestore/calls.go", Text: "\t\t\t\tnext.fields[fieldProbe] = toValue(rand.Text())\n",
+		With:    "\t\t\t\t_ = rand.Text()\n",
+		Package: "dedupe/firestorestore", Test: "TestProbeShutsOut",
+		Why: "a transaction that was given up is written behind the settlement that has asked about it",
+	},
+	{
+		File: "dedupe/firestorestore/calls.go", Text: "return max(last, uint64(max(0, now.UnixMilli()))) + 1",
+		With:    "return last + 1 + uint64(now.Unix()-now.Unix())",
+		Package: "dedupe/firestorestore", Test: "TestFenceOutlivesItsDocument",
+		Why: "a key whose document TTL has deleted gets an old fence again",
+	},
+	{
+		File: "dedupe/firestorestore/commit.go", Text: "\tcase !changed && found.commit == c.id:\n\t\treturn nil, nil\n",
+		With:    "",
+		Package: "dedupe/firestorestore", Test: "TestCommitLost/the_answer_is_lost",
+		Why: "a Commit that was written says that the lease is lost",
+	},
+	{
+		File: "dedupe/firestorestore/commit.go", Text: "\t\tif untouched {\n",
+		With:    "\t\tif true {\n",
+		Package: "dedupe/firestorestore", Test: "TestCommitBesideBeats",
+		Why: "a beat beside a Commit counts as the user's own fault",
+	},
+	{
+		File: "dedupe/firestorestore/clock.go", Text: "return micro(w.Add(c.least)), c.known && !c.stepped(w)",
+		With:    "return micro(w.Add(c.least)), c.known",
+		Package: "dedupe/firestorestore", Test: "TestClockIsSet/10m0s",
+		Why: "a host whose clock is set ahead steals live claims",
+	},
+	{
+		File: "dedupe/firestorestore/item.go", Text: "&firestorepb.Precondition_UpdateTime{UpdateTime: was.at}",
+		With:    "&firestorepb.Precondition_Exists{Exists: true}",
+		Package: "dedupe/firestorestore", Test: "TestZombie",
+		Why: "a worker that was overtaken writes over its successor",
+	},
 }

@@ -26,6 +26,7 @@ const (
 // run: what takes longest begins first, so that none of it is left alone at the end.
 var unraced = []struct{ pattern, why string }{
 	{"dedupe/dynamostore", waits},
+	{"dedupe/firestorestore", waits},
 	{"internal/tests/chaos", starts},
 	{"dedupe/pgstore", waits},
 	{"adapters/pgbroker", waits},

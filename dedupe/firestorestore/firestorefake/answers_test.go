@@ -62,7 +62,7 @@ func (k *talk) failed(what string, err error) bool {
 }
 
 func text(s string) *pb.Value { return &pb.Value{ValueType: &pb.Value_StringValue{StringValue: s}} }
-func num(n int64) *pb.Value { return &pb.Value{ValueType: &pb.Value_IntegerValue{IntegerValue: n}} }
+func num(n int64) *pb.Value   { return &pb.Value{ValueType: &pb.Value_IntegerValue{IntegerValue: n}} }
 
 func at(t time.Time) *pb.Value {
 	return &pb.Value{ValueType: &pb.Value_TimestampValue{TimestampValue: timestamppb.New(t)}}

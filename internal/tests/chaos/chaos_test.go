@@ -132,7 +132,7 @@ func TestChaos(t *testing.T) {
 	if !allSteps() {
 		proof.Leave(t, "internal/tests/chaos: two of three traps of the mode steps")
 	}
-	for i, store := range []string{"sqlite", "postgres", "dynamodb"} {
+	for i, store := range []string{"sqlite", "postgres", "dynamodb", "firestore"} {
 		all.Go(func() {
 			t.Run("steps-"+store, func(t *testing.T) {
 				t.Cleanup(func() {

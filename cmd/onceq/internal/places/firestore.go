@@ -41,5 +41,5 @@ func (f fires) Unwrap() any { return f.Store }
 
 // Size is not known: to count the documents is to read their index.
 func (fires) Size(context.Context) (records, bytes int64, err error) {
-	return 0, 0, errors.New("Firestore does not tell the size of a collection")
+	return 0, 0, errors.New("the size of a collection is not known: Firestore does not tell it")
 }

@@ -1,0 +1,67 @@
+package firestorestore
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestPage: the page's gcloud and Terraform make one database: they switch off the index of every
+// field that the store writes but "attention", and name the same TTL field, collection, place, role
+// and account.
+func TestPage(t *testing.T) {
+	text, err := os.ReadFile("../../docs/backend-firestore.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := map[string]string{}
+	for _, m := range regexp.MustCompile("(?s)```(\\w+)\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
+		by[m[1]] += m[2]
+	}
+	hcl, sh := by["hcl"], strings.ReplaceAll(by["sh"], "\\\n", " ")
+	if strings.Count(hcl, "{") != strings.Count(hcl, "}") || hcl == "" {
+		t.Error("the Terraform has open braces")
+	}
+	one := func(text, pattern string) string {
+		t.Helper()
+		m := regexp.MustCompile("(?s)" + pattern).FindStringSubmatch(text)
+		if m == nil {
+			t.Fatalf("nothing of the form %s", pattern)
+		}
+		return m[1]
+	}
+	for what, ps := range map[string][2]string{
+		"TTL field":  {`field += "(\w+)"\s+ttl_config`, `ttls update (\S+) `},
+		"collection": {`collection = "(\w+)"\s+field +=.*?ttl_config`, `--collection-group=(\S+) --enable-ttl`},
+		"exempted":   {`collection = "(\w+)"\s+field += each`, `--collection-group=(\S+) --disable-indexes`},
+		"location":   {`location_id += "([^"]+)"`, `--location=(\S+)`},
+		"role":       {`role += "([^"]+)"`, `--role=(\S+)`},
+		"account":    {`member += "([^"]+)"`, `--member=(\S+)`},
+	} {
+		if a, b := one(hcl, ps[0]), one(sh, ps[1]); a != b {
+			t.Errorf("the %s is %s in Terraform, %s in gcloud", what, a, b)
+		}
+	}
+	if f := one(sh, `ttls update (\S+) `); f != DefaultTTLField {
+		t.Errorf("the TTL field is %s, and the store's %s", f, DefaultTTLField)
+	}
+	want := []string{fieldProbe, fieldCommit, DefaultTTLField}
+	for _, c := range columns {
+		want = append(want, c.name)
+	}
+	slices.Sort(want)
+	want = slices.DeleteFunc(slices.Compact(want), func(f string) bool { return f == fieldAttention })
+	inShell := strings.Fields(one(sh, `for field in (.*?); do`))
+	inTerraform := regexp.MustCompile(`"(\w+)"`).FindAllStringSubmatch(one(hcl, `toset\(\[(.*?)\]\)`), -1)
+	names := []string{DefaultTTLField} // the resource of its TTL policy switches its indexes off
+	for _, m := range inTerraform {
+		names = append(names, m[1])
+	}
+	slices.Sort(names)
+	slices.Sort(inShell)
+	if !slices.Equal(inShell, want) || !slices.Equal(names, want) {
+		t.Errorf("without an index are\n%v in gcloud\n%v in Terraform, want\n%v", inShell, names, want)
+	}
+}
