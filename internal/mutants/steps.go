@@ -180,6 +180,21 @@ var stepped = []mutant{
 		Why: "what was answered and saved is asked for again",
 	},
 	{
+		File: "internal/steps/steps.go", Text: "n := &Form{members: f.members, steps: maps.Clone(f.steps)}", With: "n := &Form{steps: maps.Clone(f.steps)}",
+		Package: "internal/steps", Test: "TestUnknownMembersAreKept",
+		Why: "an older worker drops what a newer one has saved beside the steps",
+	},
+	{
+		File: "internal/engine/save.go", Text: "	have.no++\n", With: "	have.no = 1\n",
+		Package: "internal/tests/matrix", Test: "TestMatrix/^memory$/^effect-key$/^steps$",
+		Why: "the store takes the second save for a late one, and leaves it out: its step runs again",
+	},
+	{
+		File: "internal/steps/steps.go", Text: "case err != nil, v < 1:", With: "case err != nil:",
+		Package: "internal/steps", Test: "TestUnreadable",
+		Why: "what another library has written is taken for steps, and written over",
+	},
+	{
 		File: "hosts.go", Text: `if r.Verdict.Class != "" && r.Outcome != engine.Postponed {`, With: `if r.Verdict.Class != "" {`,
 		Package: "internal/coretest/operating", Test: "TestPostponedLine",
 		Why: "a job that sleeps, or meets a 429, warns at each hop",
