@@ -40,7 +40,7 @@ var stepped = []mutant{
 		Why: "an old worker writes over what a new one has saved",
 	},
 	{
-		File: "ahead.go", Text: "return err == nil && k.Key == r.Key.Key", With: "_, _ = k, err\n	return true",
+		File: "ahead.go", Text: "return err == nil && then == now", With: "_, _, _ = now, then, err\n	return true",
 		Package: "internal/coretest/jobs", Test: "TestCarriedForItsReceives",
 		Why: "a copy under another key is another job: its steps run again",
 	},
