@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
@@ -306,6 +307,7 @@ var nobody = dedupe.Key{Scope: ":doctor", Key: "nobody"}
 type lettersSeen struct {
 	n     int
 	of    map[dedupe.Key]uint64
+	other int  // of class mismatch
 	asked bool // else nobody has looked, because a look counts as a receive
 }
 
@@ -320,6 +322,9 @@ func (p *patient) lookAtLetters(ctx context.Context) (seen lettersSeen, err erro
 	seen.of = map[dedupe.Key]uint64{}
 	note := func(m *broker.Message) bool {
 		seen.n++
+		if m.Meta != nil && m.Meta.Dead != nil && m.Meta.Dead.Class == onceq.ClassMismatch {
+			seen.other++
+		}
 		if f, ok := failureOf(m); ok { // without a fence a letter is of no failure
 			seen.of[f.Key] = max(seen.of[f.Key], f.Fence)
 		}

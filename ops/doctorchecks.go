@@ -505,9 +505,14 @@ func (p *patient) checkObsolete(r *report) {
 		}
 		r.find("onceq dlq replay "+p.t.label()+" --key "+done[0].Key+", and so for each: a replay removes the letter of a done job, and sends nothing",
 			"%d of %d letters are of jobs that are done (%s): they keep the alarm on", len(done), min(len(seen.of), sampled), some(ks))
-		return
 	}
-	r.ok("%d letters", seen.n)
+	if seen.other > 0 {
+		r.find("onceq dlq show "+p.t.label()+" ID, somebody decides which payload is right, then onceq dlq purge "+p.t.label()+" --class "+onceq.ClassMismatch,
+			"%d of %d letters have another payload than the job that has their key: no replay runs them", seen.other, seen.n)
+	}
+	if len(done) == 0 && seen.other == 0 {
+		r.ok("%d letters", seen.n)
+	}
 }
 
 // some are the first few names.

@@ -174,7 +174,7 @@ func TestDoctorMismatch(t *testing.T) {
 			if err != nil {
 				r.Fatal(err)
 			}
-			if c.Check == "obsolete" && c.State == ops.CheckFound {
+			if c.Check == "obsolete" && (c.State != ops.CheckFound || strings.Contains(c.Mend, "replay")) {
 				r.Errorf("%+v", c)
 			}
 		}

@@ -308,7 +308,7 @@ var operators = []mutant{
 	},
 	{
 		File: "ops/doctorchecks.go",
-		Text: "!ok || fence < f.Fence", With: "!ok || fence > f.Fence",
+		Text: "max(seen.of[f.Key], seen.of[dedupe.Key{Key: f.Key.Key}]) < f.Fence", With: "max(seen.of[f.Key], seen.of[dedupe.Key{Key: f.Key.Key}]) > f.Fence",
 		Package: "ops", Test: "TestDoctorChecks",
 		Why: "the letter of an earlier failure does not bring the job back",
 	},
