@@ -66,7 +66,7 @@ func checkClaim(q *dedupe.ClaimRequest) error {
 	if err := q.Validate(); err != nil {
 		return err
 	}
-	if n := len(q.Owner) + len(q.MessageID) + len(q.Fingerprint); n > maxLabels {
+	if n := len(clean(q.Owner)) + len(clean(q.MessageID)) + len(q.Fingerprint); n > maxLabels {
 		return fmt.Errorf("%w: ClaimRequest.Owner, MessageID and Fingerprint have %d bytes, the limit is %d", dedupe.ErrBadRequest, n, maxLabels)
 	}
 	return nil

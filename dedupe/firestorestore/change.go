@@ -50,6 +50,7 @@ type change struct {
 	over    bool
 	err     error
 	next    *stored // what the last try has written, or would have
+	tried   reading // the time by which the last try was decided
 	unknown bool    // a try may have been carried out
 	refused int     // tries that were, because another has changed the document
 	held    int     // tries that met a transaction
@@ -105,7 +106,7 @@ func (s *Store) round(ctx context.Context, call string, open []*change) error {
 		if c.over || named[c.key] {
 			continue
 		}
-		named[c.key] = true
+		named[c.key], c.tried = true, at
 		if c.next, err = c.decide(c.found, at); err == nil && c.next != nil {
 			err = s.fit(c)
 		}
@@ -118,7 +119,7 @@ func (s *Store) round(ctx context.Context, call string, open []*change) error {
 			batch = append(batch, c)
 		}
 	}
-	s.send(ctx, call, batch, at)
+	s.send(ctx, call, batch)
 	return s.pause(ctx, call, batch)
 }
 
@@ -145,8 +146,8 @@ func (s *Store) refresh(ctx context.Context, call string, open []*change) error 
 		case err != nil:
 			c.finish(fmt.Errorf("firestorestore: %s: %w", call, err))
 		case c.unknown && found != nil && s.equals(c.next, found):
-			c.next.at = found.at
-			c.over = true
+			c.sure = true
+			c.made(found.at)
 		default:
 			c.found, c.sure = found, true
 		}
@@ -177,7 +178,7 @@ func (s *Store) fit(c *change) error {
 }
 
 // send writes a batch, in as many requests as it needs, all at once.
-func (s *Store) send(ctx context.Context, call string, batch []*change, at reading) {
+func (s *Store) send(ctx context.Context, call string, batch []*change) {
 	var wg sync.WaitGroup
 	for len(batch) > 0 {
 		n, size := 0, 0
@@ -187,15 +188,15 @@ func (s *Store) send(ctx context.Context, call string, batch []*change, at readi
 		}
 		part := batch[:n]
 		if batch = batch[n:]; len(batch) == 0 {
-			s.sendPart(ctx, call, part, at)
+			s.sendPart(ctx, call, part)
 			break
 		}
-		wg.Go(func() { s.sendPart(ctx, call, part, at) })
+		wg.Go(func() { s.sendPart(ctx, call, part) })
 	}
 	wg.Wait()
 }
 
-func (s *Store) sendPart(ctx context.Context, call string, part []*change, at reading) {
+func (s *Store) sendPart(ctx context.Context, call string, part []*change) {
 	in := &firestorepb.BatchWriteRequest{Database: s.database, Writes: make([]*firestorepb.Write, len(part))}
 	for i, c := range part {
 		in.Writes[i] = s.write(c.name, c.found, c.next)
@@ -224,15 +225,15 @@ func (s *Store) sendPart(ctx context.Context, call string, part []*change, at re
 			s.clock.observe(t.AsTime(), asked)
 			heard = true
 		}
-		c.made(t, at)
+		c.made(t)
 	}
 }
 
 // made notes that the write was carried out at t. One that came late, because the host slept, is
 // made again: to others its lease may end early, or have ended.
-func (c *change) made(t *timestamppb.Timestamp, at reading) {
+func (c *change) made(t *timestamppb.Timestamp) {
 	c.next.at = t
-	if c.lease && at.isMisled(t.AsTime()) && c.refused < refusals-1 {
+	if c.lease && c.tried.isMisled(t.AsTime()) && c.refused < refusals-1 {
 		c.refused++
 		c.found = c.next
 		return

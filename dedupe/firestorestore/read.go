@@ -108,13 +108,16 @@ func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, err
 	if err != nil {
 		return nil, err
 	}
-	now, _ := s.clock.now()
+	at, err := s.time(ctx, "Get")
+	if err != nil {
+		return nil, err
+	}
 	for i, k := range ks {
 		st, err := s.decode(k, docs[names[i]])
 		if err != nil {
 			return nil, fmt.Errorf("firestorestore: Get: %w", err)
 		}
-		if st != nil && st.rec.Status != 0 && !st.rec.Expired(now) {
+		if st != nil && st.rec.Status != 0 && !st.rec.Expired(at.now) {
 			found[i] = &st.rec
 		}
 	}
