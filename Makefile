@@ -7,6 +7,8 @@ GO ?= go
 ARGS ?=
 STORE ?=
 QUEUE ?=
+# of make drill
+FAULT ?= bank
 # these packages alone; left alone, all of all modules that go.work names
 PKGS ?=
 TESTFLAGS ?=
@@ -37,7 +39,7 @@ PACKAGES = $(GO) list -f '{{.ImportPath}} {{.Dir}}' $(or $(PKGS),work)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo demo-agent quick test proof weight apart soak compat mutants rehearsal check fmt-check vet fix-check staticcheck tidy-check walls alerts bench lint fuzz fmt
+.PHONY: help demo drill demo-agent quick test proof weight apart soak compat mutants rehearsal check fmt-check vet fix-check staticcheck tidy-check walls alerts bench lint fuzz fmt
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +50,9 @@ demo: ## kill -9 worker processes on 2,000 orders and count the charges (ARGS=-n
 
 demo-agent: ## kill -9 worker processes every second while they make paid calls of a language model, and read the bill (ARGS=-no-key, -no-steps: what it would be; STORE=postgres or dynamodb)
 	$(foreach b,$(filter-out sqlite,$(STORE)),$(GO) run ./localstack/internal/with $(b)) $(GO) run ./examples/agent $(if $(STORE),-store $(STORE)) $(ARGS)
+
+drill: ## a fleet with a fault, which you mend by docs/runbook.md (FAULT=bank, receives or producer)
+	$(GO) run ./examples/fleet -keep -drill $(FAULT)
 
 quick: ## within a minute: the tests that need no server, without the race detector; what has not changed since it passed is not run again
 	@$(SPEEDS) quick $(TESTFLAGS)

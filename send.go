@@ -31,9 +31,10 @@ const sendTries = 5
 // Send puts the messages into the queue, in batches as large as the broker takes. Where they are
 // missing, it fills in Meta.ID, Meta.Created and Meta.Key (= ID), in ms itself, and as [Fill] says,
 // Meta.NotBefore of a long Delay. Meta.CorrelationID becomes that of the job whose handler's
-// context ctx is, and else Meta.ID; one above 64 bytes is not passed on. So a caller that sends ms
-// again after an error sends the same jobs, which run once. A Meta that Send has to fill in is
-// replaced by a copy, so that many messages may be made from one Meta.
+// context ctx is, and else Meta.ID, unless the message is larger than half of what the queue takes;
+// one above 64 bytes is not passed on. So a caller that sends ms again after an error sends the
+// same jobs, which run once. A Meta that Send has to fill in is replaced by a copy, so that many
+// messages may be made from one Meta.
 //
 // The error answers by position, as a [*broker.BatchError]. After any other error nothing was sent:
 // that one tells of a mistake in ms. Send offers throttled entries again a few times. It repeats
@@ -48,11 +49,16 @@ func Send(ctx context.Context, s broker.Sender, ms []broker.Outgoing) error {
 	if values.IsNil(s) {
 		return errors.New("onceq: Send: the broker is nil")
 	}
-	if err := fill(ms, func(m *broker.Meta) string { return cmp.Or(correlationIn(ctx), m.ID) }); err != nil {
+	l := s.Limits()
+	if err := fill(ms, func(m *broker.Outgoing) string {
+		if l.MaxBody > 0 && sizeOf(m) > l.MaxBody/2 {
+			return "" // what just has room shall be sent
+		}
+		return cmp.Or(correlationIn(ctx), m.Meta.ID)
+	}); err != nil {
 		return err
 	}
 	errs := make([]error, len(ms))
-	l := s.Limits()
 	most := max(1, l.SendBatch)
 	on := &sending{s: s, ordered: l.OrderedGroups}
 	for from := 0; from < len(ms); from += most {
@@ -215,7 +221,7 @@ func Fill(ms []broker.Outgoing) error { return fill(ms, nil) }
 
 // fill is Fill. correlated, where it is given, answers the CorrelationID of a message that has none
 // and whose ID is known.
-func fill(ms []broker.Outgoing, correlated func(*broker.Meta) string) error {
+func fill(ms []broker.Outgoing, correlated func(*broker.Outgoing) string) error {
 	var ids []byte
 	now := time.Now()
 	for i := range ms {
@@ -245,7 +251,7 @@ func fill(ms []broker.Outgoing, correlated func(*broker.Meta) string) error {
 			meta.NotBefore = due
 		}
 		if correlated != nil && isUncorrelated(meta) {
-			if c := correlated(meta); len(c) <= maxCorrelation {
+			if c := correlated(m); len(c) <= maxCorrelation {
 				meta.CorrelationID = c
 			}
 		}
@@ -259,6 +265,15 @@ func fill(ms []broker.Outgoing, correlated func(*broker.Meta) string) error {
 // maxCorrelation is the longest CorrelationID that Send sets, in bytes: a queue has little room for
 // metadata, and a job's own id is there already.
 const maxCorrelation = 64
+
+// sizeOf is what the user has put into a message, in bytes.
+func sizeOf(m *broker.Outgoing) int {
+	n := len(m.Body)
+	for name, value := range m.Attributes {
+		n += len(name) + len(value)
+	}
+	return n
+}
 
 // isUncorrelated reports whether a CorrelationID is to be set. A letter's signature is over it,
 // too, so one that is sent again stays as it is.

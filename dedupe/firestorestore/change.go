@@ -2,6 +2,7 @@ package firestorestore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -111,6 +112,10 @@ func (s *Store) round(ctx context.Context, call string, open []*change) error {
 			err = s.fit(c)
 		}
 		switch {
+		case errors.Is(err, dedupe.ErrLeaseLost) && c.unknown:
+			// A try may have ended the claim, and another have won the key since. A lost lease
+			// would say that nothing was written.
+			c.finish(s.explain(ctx, call, c.cause))
 		case err != nil:
 			c.finish(fmt.Errorf("firestorestore: %s: %w", call, err))
 		case c.next == nil:

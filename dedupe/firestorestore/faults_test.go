@@ -125,6 +125,29 @@ func TestRivalInTheGap(t *testing.T) {
 	})
 }
 
+// TestRivalAfterALostRelease: a release is carried out, its answer is lost, and another wins the
+// key before the repeat: nobody may say that nothing was written.
+func TestRivalAfterALostRelease(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *firestorefake.Server, s *Store) {
+		l := claimOne(t, s, request("1"))
+		srv.SetFaults(firestorefake.Fault{Method: "BatchWrite", Count: 1, Code: codes.Unavailable, Applied: true})
+		release := []dedupe.Settlement{{Key: l.Key, Token: l.Token, To: dedupe.Released}}
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.Settle(t.Context(), release)
+			done <- err
+		}()
+		<-time.After(time.Millisecond)
+		claimOne(t, second(t, s), request("1"))
+		if err := <-done; err == nil || errors.Is(err, dedupe.ErrLeaseLost) {
+			t.Errorf("%v, want an error that leaves the outcome open", err)
+		}
+		if as, err := s.Settle(t.Context(), release); err != nil || !errors.Is(as[0].Err, dedupe.ErrLeaseLost) {
+			t.Errorf("asked again: %v, %v", as, err)
+		}
+	})
+}
+
 // TestRefusals: what the service says when people have something to mend comes through, with what
 // to do about it, at once; what passes is repeated until the context ends.
 func TestRefusals(t *testing.T) {

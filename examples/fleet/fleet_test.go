@@ -27,7 +27,7 @@ import (
 
 // TestMain runs the program itself where a test, or the demo under test, starts it.
 func TestMain(m *testing.M) {
-	if os.Getenv("ONCEQ_FLEET") != "" || len(os.Args) == 3 && roles[os.Args[1]] != nil {
+	if os.Getenv("ONCEQ_FLEET") != "" || len(os.Args) == 3 && roles[os.Args[1]] != nil || isAWS() {
 		main()
 		return
 	}

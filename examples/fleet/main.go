@@ -12,6 +12,7 @@
 //	make demo STORE=firestore QUEUE=pubsub    the same on Google Cloud's services
 //	make demo QUEUE=pubsub               through Google Pub/Sub instead of SQS
 //	make demo QUEUE=sqlite               queue, charges and keys in one SQLite file
+//	make drill FAULT=bank                a fault that you mend by docs/runbook.md
 //	make demo QUEUE=postgres             the queue in PostgreSQL; STORE=postgres: all in PostgreSQL
 //
 // worker.go, sqlite.go, postgres.go, dynamodb.go, firestore.go and replay.go hold what a user of
@@ -41,6 +42,13 @@ func main() {
 		}
 		return
 	}
+	if isAWS() {
+		if err := awsCommand(context.Background(), os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, "aws:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -51,11 +59,12 @@ func main() {
 // 2 for wrong flags.
 func command(ctx context.Context, args []string, out, errs io.Writer) int {
 	o := shop.Settings{Bank: shop.Bank{Usual: 60 * time.Millisecond}, Restart: 500 * time.Millisecond}
-	var queue string
+	var queue, drills string
 	var keep bool
 	var store storeOptions
 	code, ok := o.Parse("fleet", "", args, errs, func(f *flag.FlagSet) {
 		f.BoolVar(&keep, "keep", false, "keep the queues and the ledger at the end, for the command onceq, until an interrupt")
+		drillFlag(f, &drills)
 		f.StringVar(&queue, "queue", "sqs", "what the orders come through: sqs or pubsub, whose server is in this process; sqlite, which is the ledger's file; "+
 			"or postgres, at the URL in "+variables["postgres"])
 		f.StringVar(&store.Name, "store", "sqlite", "where the charges and the keys are: sqlite, postgres at the URL in "+variables["postgres"]+
@@ -63,6 +72,17 @@ func command(ctx context.Context, args []string, out, errs io.Writer) int {
 	})
 	if !ok {
 		return code
+	}
+	if drills != "" {
+		if o.Naive || queue != "sqs" || store.Name != "sqlite" {
+			fmt.Fprintln(errs, "fleet: -drill is for sqs and sqlite, without -no-onceq")
+			return 2
+		}
+		if err := drill(ctx, &o, drills, out, errs, func(*demo) {}); err != nil {
+			fmt.Fprintln(errs, "fleet:", err)
+			return 1
+		}
+		return 0
 	}
 	on, err := pick(queue)
 	if err == nil {

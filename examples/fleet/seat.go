@@ -34,6 +34,7 @@ type assignment struct {
 	Bank         shop.Bank
 	Attempts     int
 	Mended       bool // the handler has been
+	Drill        drilled
 
 	Corrections string // for a replay
 	Builtin     bool

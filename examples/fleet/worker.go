@@ -23,7 +23,7 @@ func work(ctx context.Context, a assignment) error {
 	}
 
 	c := &charger{a, t}
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	config := onceq.ProcessorConfig{
 		Handler: onceq.JSON(c.charge),
 		Store:   t.store(),
 		Scope:   "charge",
@@ -35,7 +35,9 @@ func work(ctx context.Context, a assignment) error {
 		Owner:    a.Name,
 		Logger:   slog.New(slog.DiscardHandler), // a worker tells the demo by its Observer
 		Observer: teller{},
-	})
+	}
+	a.Drill.set(&config)
+	p, err := onceq.NewProcessor(config)
 	if err != nil {
 		return err
 	}
@@ -58,6 +60,9 @@ type charger struct {
 func (c *charger) charge(ctx context.Context, j *onceq.Job, o shop.Order) error {
 	if err := o.Check(); err != nil {
 		return onceq.Permanent(err)
+	}
+	if err := c.a.Drill.ask(j); err != nil {
+		return err
 	}
 	if err := c.a.Bank.Ask(ctx, o); err != nil {
 		return err

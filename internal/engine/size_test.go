@@ -14,3 +14,17 @@ func TestSizeOfARun(t *testing.T) {
 		t.Errorf("a run has %d bytes, want 504 at most", n)
 	}
 }
+
+// A job that saves nothing allocates nothing for what it might have saved, also where its handler
+// asks how the attempt before has ended.
+func TestRunThatSavesNothing(t *testing.T) {
+	r := new(Run[job])
+	if n := testing.AllocsPerRun(100, func() {
+		class, at := r.Last()
+		if r.LastSaved() != "" || class != "" || !at.IsZero() || !r.Due().IsZero() || r.Result() != nil {
+			t.Error("a run that knows nothing tells of something")
+		}
+	}); n != 0 || r.later.Load() != nil || r.known != nil {
+		t.Errorf("%v allocations; later %v, known %v", n, r.later.Load(), r.known)
+	}
+}

@@ -17,6 +17,21 @@ var clouds = []mutant{
 		Why: "an entry without its id is taken for one that was applied",
 	},
 	{
+		File: "dedupe/firestorestore/firestorefake/document.go", Text: "return was, nil", With: "return next, nil",
+		Package: "dedupe/firestorestore/firestorefake", Test: "TestAsTheEmulator/swaps",
+		Why: "a store whose writes change nothing passes on the fake, and loses a race at the service",
+	},
+	{
+		File: "dedupe/firestorestore/firestorefake/transaction.go", Text: "tx.holds[name] = true", With: "_ = name",
+		Package: "dedupe/firestorestore/firestorefake", Test: "TestAsTheEmulator/locks",
+		Why: "no test of a user's meets a document that a transaction holds",
+	},
+	{
+		File: "localstack/gcloud_unix.go", Text: "e.listens+port", With: "e.listens",
+		Package: "localstack", Test: "TestPortTaken/Firestore's_hangs",
+		Why: "a program that took the emulator's port is believed",
+	},
+	{
 		File: "dedupe/firestorestore/change.go", Text: "\t\t\tc.unknown, c.sure = true, false // a read",
 		With:    "\t\t\tc.unknown = true // a read",
 		Package: "dedupe/firestorestore", Test: "TestLostAnswers/lost/unavailable",
@@ -63,6 +78,12 @@ var clouds = []mutant{
 		With:    "&firestorepb.Precondition_Exists{Exists: true}",
 		Package: "dedupe/firestorestore", Test: "TestZombie",
 		Why: "a worker that was overtaken writes over its successor",
+	},
+	{
+		File: "dedupe/firestorestore/change.go", Text: "case errors.Is(err, dedupe.ErrLeaseLost) && c.unknown:",
+		With:    "case errors.Is(err, context.Canceled):",
+		Package: "dedupe/firestorestore", Test: "TestRivalAfterALostRelease",
+		Why: "a release that was carried out is told as a lost lease, which says that nothing was written",
 	},
 	{
 		File: "dedupe/firestorestore/claims.go", Text: "[]byte(rand.Text())",

@@ -42,6 +42,11 @@ WHERE (SELECT`,
 		Why: "a sequence with a CACHE stops a queue at each claim",
 	},
 	{
+		File: "internal/runbook/runbook.go", Text: "if code != s.Exit {", With: "if code < 0 {",
+		Package: "internal/runbook", Test: "TestPlayDiffers",
+		Why: "a runbook whose commands fail stays green",
+	},
+	{
 		File: "internal/steering/restored.go", Text: "if got <= known {", With: "if got < known {",
 		Package: "internal/coretest/outages", Test: "TestSeatWentBack",
 		Why: "an idle worker goes on beside a store that was restored behind it",

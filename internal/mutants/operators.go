@@ -278,7 +278,7 @@ var operators = []mutant{
 	},
 	{
 		File: "ops/doctorchecks.go",
-		Text: "!ok || fence < f.Fence", With: "!ok",
+		Text: "!ok || fence < f.Fence", With: "!ok || fence > f.Fence",
 		Package: "ops", Test: "TestDoctorChecks",
 		Why: "the letter of an earlier failure does not bring the job back",
 	},

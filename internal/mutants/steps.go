@@ -155,7 +155,7 @@ var stepped = []mutant{
 		Why: "the letter of a job that has charged says that nothing was saved",
 	},
 	{
-		File: "internal/engine/save.go", Text: "if err == nil {\n		have.last = name", With: "if true {\n		have.last = name",
+		File: "internal/engine/save.go", Text: "	have.unsure = unsure\n", With: "	have.unsure, have.last = unsure, name\n",
 		Package: "internal/tests/matrix", Test: "TestMatrix/^memory$/^park$/^steps$",
 		Why: "the letter names a step that is not stored",
 	},
@@ -168,6 +168,21 @@ var stepped = []mutant{
 		File: "examples/agent/agent.go", Text: "return onceq.Step(ctx, j, stage, ask)", With: "return ask(ctx)",
 		Package: "examples/agent", Test: "TestCrashInEachGap",
 		Why: "what was answered and saved is asked for again",
+	},
+	{
+		File: "internal/steps/steps.go", Text: "n := &Form{members: f.members, steps: maps.Clone(f.steps)}", With: "n := &Form{steps: maps.Clone(f.steps)}",
+		Package: "internal/steps", Test: "TestUnknownMembersAreKept",
+		Why: "an older worker drops what a newer one has saved beside the steps",
+	},
+	{
+		File: "internal/engine/save.go", Text: "	have.no++\n", With: "	have.no = 1\n",
+		Package: "internal/tests/matrix", Test: "TestMatrix/^memory$/^effect-key$/^steps$",
+		Why: "the store takes the second save for a late one, and leaves it out: its step runs again",
+	},
+	{
+		File: "internal/steps/steps.go", Text: "case err != nil, v < 1:", With: "case err != nil:",
+		Package: "internal/steps", Test: "TestUnreadable",
+		Why: "what another library has written is taken for steps, and written over",
 	},
 	{
 		File: "hosts.go", Text: `if r.Verdict.Class != "" && r.Outcome != engine.Postponed {`, With: `if r.Verdict.Class != "" {`,

@@ -46,9 +46,10 @@ func recorded(t *testing.T, name string) []string {
 // TestAsTheEmulator: the fake answers each call as Google's emulator has answered it, but for the
 // differences that are declared.
 func TestAsTheEmulator(t *testing.T) {
-	used := map[string]bool{}
+	used, ran := map[string]bool{}, 0
 	for _, s := range scripts {
 		t.Run(s.name, func(t *testing.T) {
+			ran++
 			_, conn := firestorefake.Conn(t, firestorefake.Options{})
 			want := recorded(t, s.name)
 			if s.name == "limits" { // the emulator fails a batch as a whole where one value is too long
@@ -67,7 +68,7 @@ func TestAsTheEmulator(t *testing.T) {
 		})
 	}
 	for d := range differences {
-		if !used[d] && !t.Failed() {
+		if ran == len(scripts) && !used[d] && !t.Failed() {
 			t.Errorf("%s: nothing is compared with this difference", d)
 		}
 	}

@@ -90,6 +90,12 @@ func TestCorrelation(t *testing.T) {
 				if letter.Meta != whole || whole.CorrelationID != "" {
 					t.Errorf("a letter, whose signature is over its metadata, is sent as %+v", letter.Meta)
 				}
+				narrow, err := membroker.New(&membroker.Options{Preset: membroker.SQSStandard})
+				ok(err)
+				full := broker.Outgoing{Body: make([]byte, narrow.Limits().MaxBody/2+1)}
+				if ok(onceq.SendOne(t.Context(), narrow, &full)); full.Meta.CorrelationID != "" {
+					t.Error("a message that has hardly room gets more to carry")
+				}
 				long := strings.Repeat("x", 65)
 				ok(onceq.Send(t.Context(), queue, []broker.Outgoing{
 					{Meta: &broker.Meta{Type: "named", Key: "named", CorrelationID: "web-771"}},

@@ -55,6 +55,8 @@ func TestMain(m *testing.M) {
 		play(outboxVariable, serveOutbox)
 	case os.Getenv(stepsVariable) != "":
 		play(stepsVariable, workSteps)
+	case os.Getenv(newerVariable) != "":
+		play(newerVariable, workNewer)
 	case os.Getenv(tablesVariable) != "":
 		play(tablesVariable, relayTables)
 	default:

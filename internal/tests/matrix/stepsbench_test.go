@@ -244,7 +244,7 @@ func renewRound(b *testing.B, s dedupe.Store, round, jobs, each, size, flight in
 	for from := 0; from < jobs; from += size {
 		qs := make([]dedupe.ClaimRequest, size)
 		for i := range qs {
-			token := dedupe.Token([]byte(fmt.Sprintf("%016d", round*jobs+from+i)))
+			token := dedupe.Token(fmt.Appendf(nil, "%016d", round*jobs+from+i))
 			k := dedupe.Key{Scope: "bench", Key: fmt.Sprint("renewals-", round, "-", from+i)}
 			qs[i] = dedupe.ClaimRequest{Key: k, Token: token, TTL: time.Minute, Owner: "bench"}
 			rs[from+i] = dedupe.Renewal{Key: k, Token: token, TTL: time.Minute}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"net/http"
 	"runtime/debug"
 	"runtime/metrics"
@@ -219,9 +220,7 @@ func copyItems(t *testing.T, c *dynamodb.Client, table string, n int) {
 				var puts []types.WriteRequest
 				for i := from; i < min(from+25, n); i++ {
 					item := map[string]types.AttributeValue{}
-					for k, v := range out.Items[0] {
-						item[k] = v
-					}
+					maps.Copy(item, out.Items[0])
 					item[name] = &types.AttributeValueMemberS{Value: fmt.Sprint("job-", i)}
 					puts = append(puts, types.WriteRequest{PutRequest: &types.PutRequest{Item: item}})
 				}

@@ -377,7 +377,7 @@ func (n *night) set(queue, name, value string) {
 // quiet waits until nothing is left to do, and writes the ledger.
 func (n *night) quiet() { n.Helper(); n.idle(); n.ledger() }
 
-// TestNights plays the nights of the page, each in its scene.
+// TestNights plays the nights of the page, each in its scene, and docs/restore.md.
 func TestNights(t *testing.T) {
 	t.Parallel()
 	all, err := runbook.Read(runbookPage)
@@ -418,6 +418,9 @@ func TestNights(t *testing.T) {
 				}
 			})
 		})
+	}
+	for on, restore := range restores {
+		begun.Go(func() { t.Run("restore.md on "+on, restore) })
 	}
 	for title := range nights {
 		if !played[title] {

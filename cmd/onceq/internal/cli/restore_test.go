@@ -107,12 +107,10 @@ func dumped(t *testing.T, address string) backedUp {
 	}
 }
 
-// TestRestore: what a restore has forgotten is told, and only what has neither key nor effect is
-// sent.
-func TestRestore(t *testing.T) {
-	t.Parallel()
-	t.Run("sqlite", func(t *testing.T) {
-		t.Parallel()
+// restores play the page: what a restore has forgotten is told, and only what has neither key nor
+// effect is sent. TestNights runs them.
+var restores = map[string]func(t *testing.T){
+	"sqlite": func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "jobs.db")
 		db, err := sql.Open("sqlite", sqlitestore.DSN(path))
 		if err != nil {
@@ -137,9 +135,8 @@ func TestRestore(t *testing.T) {
 			}
 			return q, err
 		})
-	})
-	t.Run("postgres", func(t *testing.T) {
-		t.Parallel()
+	},
+	"postgres": func(t *testing.T) {
 		database := testpg.New(t).URL
 		pool, err := pgxpool.New(t.Context(), database)
 		if err != nil {
@@ -163,7 +160,7 @@ func TestRestore(t *testing.T) {
 			}
 			return q, err
 		})
-	})
+	},
 }
 
 // restored plays the page on a database that has the queue, too.
