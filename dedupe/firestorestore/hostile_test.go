@@ -63,8 +63,8 @@ func TestHostStoodStill(t *testing.T) {
 	})
 }
 
-// TestCommitMeetsItself: the answer to a transaction is lost, the client runs f again by itself, and
-// f finds its own writes: the job is done, and f's error of the second run counts for nothing.
+// TestCommitMeetsItself: the answer to a transaction is lost, the client runs f again by itself,
+// and f finds its own writes: the job is done, and f's error of the second run counts for nothing.
 func TestCommitMeetsItself(t *testing.T) {
 	taken := errors.New("taken")
 	for name, looks := range map[string]bool{"found": true, "nobody knows": false} {
@@ -135,6 +135,30 @@ func TestTextsThatGrow(t *testing.T) {
 		}
 		if st, err := settle(t, s, dedupe.Settlement{Key: q.Key, Token: q.Token, To: dedupe.Released, ErrText: hostile(3800)}); st != dedupe.Released {
 			t.Errorf("%v, %v", st, err)
+		}
+	})
+}
+
+// TestClockThatRuns: a host whose clock jumps with every look does not learn the time. It takes no
+// live lease by a guess.
+func TestClockThatRuns(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *firestorefake.Server, s *Store) {
+		l := claimOne(t, s, request("1"))
+		other, looks := second(t, s), time.Duration(0)
+		other.clock.wall = func() time.Time {
+			looks++
+			return time.Now().Add(looks * 10 * time.Minute)
+		}
+		cs, err := other.Claim(t.Context(), []dedupe.ClaimRequest{request("1")})
+		if err == nil || !strings.Contains(err.Error(), "the host's clock") {
+			t.Errorf("%v, %v", cs, err)
+		}
+		if r := getOne(t, s, l.Key); r.Token != l.Token || r.Attempt != 1 {
+			t.Errorf("the record is now %v, attempt %d", r.Token, r.Attempt)
+		}
+		other.clock.wall = nil
+		if c := claimAll(t, other, request("1"))[0]; c.Outcome != dedupe.InProgress {
+			t.Errorf("with a clock that stands right: %v", c.Outcome)
 		}
 	})
 }
