@@ -132,9 +132,9 @@ var layers = []layer{
 	},
 	{
 		pkgs: "dedupe/firestorestore", may: []string{"dedupe", "dedupe/machine"},
-		others: []string{"cloud.google.com/go/firestore/...", "github.com/googleapis/gax-go/...", "google.golang.org/..."},
+		others:     []string{"cloud.google.com/go/firestore/...", "github.com/googleapis/gax-go/...", "google.golang.org/..."},
 		testOthers: []string{"cloud.google.com/go/firestore/...", "google.golang.org/..."},
-		why: "a store imports its own SDK and the contract",
+		why:        "a store imports its own SDK and the contract",
 	},
 	{
 		pkgs:       "dedupe/firestorestore/firestorefake",

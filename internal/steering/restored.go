@@ -183,7 +183,9 @@ func (w *Watchman) writeDown(ctx context.Context, made *control.Rule, rs *contro
 		return err
 	}
 	result := map[string]string{"version": strconv.FormatUint(rs.Version, 10)}
-	if i := slices.IndexFunc(rs.Rules, func(r control.Rule) bool { return r.By == made.By && r.Reason == made.Reason && r.Until.Equal(made.Until) }); i >= 0 {
+	if i := slices.IndexFunc(rs.Rules, func(r control.Rule) bool {
+		return r.By == made.By && r.Reason == made.Reason && r.Until.Equal(made.Until)
+	}); i >= 0 {
 		result["rule"] = rs.Rules[i].ID
 	}
 	return a.End(ctx, result, nil)

@@ -191,9 +191,10 @@ func TestKeyShow(t *testing.T) {
 // rest of the key.
 func TestKeyShowSaved(t *testing.T) {
 	const charged = `"charge":{"n":1,"at":"2026-01-02T03:04:05Z","v":"ch_1"}`
-	many := `"step 00":` + charged[len(`"charge":`):]
+	var many strings.Builder
+	many.WriteString(`"step 00":` + charged[len(`"charge":`):])
 	for n := range 25 {
-		many += fmt.Sprintf(`,"step %02d":{"n":%d,"at":"2026-01-02T03:04:05Z","v":1}`, n+1, n+2)
+		many.WriteString(fmt.Sprintf(`,"step %02d":{"n":%d,"at":"2026-01-02T03:04:05Z","v":1}`, n+1, n+2))
 	}
 	for name, c := range map[string]struct {
 		state string
@@ -203,10 +204,11 @@ func TestKeyShowSaved(t *testing.T) {
 	}{
 		"a step and a sleep": {
 			`{"v":1,"s":{"trial":{"n":2,"at":"2026-01-02T03:04:06.5Z","until":"2026-02-10T03:04:05Z"},` + charged + `},"x":1}`,
-			[]string{"2026-01-02 03:04:05.000  saved         charge, 6 bytes\n  2026-01-02 03:04:06.500  saved         trial, asleep until 2026-02-10 03:04:05"}, 2, 0,
+			[]string{"2026-01-02 03:04:05.000  saved         charge, 6 bytes\n  2026-01-02 03:04:06.500  saved         trial, asleep until 2026-02-10 03:04:05"},
+			2, 0,
 		},
 		"a name that moves the cursor": {`{"v":1,"s":{"a\u001b[2Jb":{"n":1,"v":1}}}`, []string{`saved         a\x1b[2Jb, 1 byte`}, 1, 0},
-		"many":                         {`{"v":1,"s":{` + many + `}}`, []string{"saved: 6 steps before these (-v shows each)", "saved         step 25"}, 26, 0},
+		"many":                         {`{"v":1,"s":{` + many.String() + `}}`, []string{"saved: 6 steps before these (-v shows each)", "saved         step 25"}, 26, 0},
 		"a later version":              {`{"v":2,"s":{}}`, []string{"not known: its saved steps, 14 bytes: ", "a later version of onceq has written it"}, 0, 1},
 		"cut":                          {`{"v":1,"s":{` + charged, []string{"not known: its saved steps", "something else has written it"}, 0, 1},
 		"not ours":                     {"\xff\x00", []string{"not known: its saved steps, 2 bytes", "something else has written it"}, 0, 1},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -303,10 +304,11 @@ func (a *app) showEvidence(ctx context.Context, w *world, o *reconciling, e *ops
 
 func (a *app) evidenceLine(v *evidenceView) string {
 	found := 0
-	line := fmt.Sprintf("%s: %s expected, %s done once and in time", v.Queue, out.Int(v.Expected), out.Int(v.OK))
+	var line strings.Builder
+	line.WriteString(fmt.Sprintf("%s: %s expected, %s done once and in time", v.Queue, out.Int(v.Expected), out.Int(v.OK)))
 	for _, kind := range ops.FindingKinds() {
 		if n := v.Counts[string(kind)]; n > 0 {
-			line += fmt.Sprintf(", %s %s", out.Int(n), kind)
+			line.WriteString(fmt.Sprintf(", %s %s", out.Int(n), kind))
 			found += n
 		}
 	}
@@ -315,10 +317,10 @@ func (a *app) evidenceLine(v *evidenceView) string {
 		text string
 	}{{v.Young, "not due for long enough"}, {v.Older, "due before --since"}, {v.Repeated, "lines more of the same keys"}} {
 		if x.n > 0 {
-			line += fmt.Sprintf("; %s %s", out.Int(x.n), x.text)
+			line.WriteString(fmt.Sprintf("; %s %s", out.Int(x.n), x.text))
 		}
 	}
-	return line
+	return line.String()
 }
 
 // signature says what the evidence is of, and whose.
