@@ -45,6 +45,9 @@ type change struct {
 	decide func(found *stored, at reading) (*stored, error)
 	// lease: the write begins or prolongs one, so it must not be late without anybody's knowledge.
 	lease bool
+	// dated: what is written may expire, so the time must be right. decide is asked once more, with
+	// what it wrote, where it was not.
+	dated bool
 	// patient waits for whoever holds the document until the context ends.
 	patient bool
 
@@ -238,9 +241,9 @@ func (s *Store) sendPart(ctx context.Context, call string, part []*change) {
 // made again: to others its lease may end early, or have ended.
 func (c *change) made(t *timestamppb.Timestamp) {
 	c.next.at = t
-	if c.lease && c.tried.isMisled(t.AsTime()) && c.refused < refusals-1 {
+	if (c.lease || c.dated) && c.tried.isMisled(t.AsTime()) && c.refused < refusals-1 {
 		c.refused++
-		c.found = c.next
+		c.found, c.unknown = c.next, true
 		return
 	}
 	c.over = true

@@ -137,6 +137,9 @@ func (c *commit) carryOut(ctx context.Context) error {
 		var own userError
 		switch {
 		case last == nil:
+			if at.isMisled(next.at.AsTime()) {
+				next = c.redate(ctx, next)
+			}
 			c.s.claims.remember(c.lease.Token, next)
 			return nil
 		case errors.As(last, &own):
@@ -162,6 +165,22 @@ func (c *commit) refused(ctx context.Context, own error) error {
 		return nil
 	}
 	return own
+}
+
+// redate puts the times of a completion right that was written by the time of a host that stood
+// still. If that fails, the job is done all the same.
+func (c *commit) redate(ctx context.Context, was *stored) *stored {
+	ch := &change{key: c.lease.Key, found: was, sure: true}
+	ch.decide = func(found *stored, at reading) (*stored, error) {
+		if found != was {
+			return nil, nil
+		}
+		return c.s.redated(was, max(0, c.job.Retain()), at), nil
+	}
+	if err := c.s.run(ctx, "Commit", []*change{ch}); err != nil || ch.err != nil || ch.next == nil {
+		return was
+	}
+	return ch.next
 }
 
 func (c *commit) look(ctx context.Context) (*stored, error) {
@@ -218,6 +237,7 @@ func (c *commit) transact(ctx context.Context, found, next *stored) error {
 		updates = append(updates, firestore.Update{Path: f, Value: firestore.Delete})
 	}
 	var done firestore.CommitResponse
+	var sent asked
 	err := c.s.client.RunTransaction(ctx, func(ctx context.Context, tx *firestore.Transaction) error {
 		if c.f != nil {
 			c.runs++
@@ -225,10 +245,12 @@ func (c *commit) transact(ctx context.Context, found, next *stored) error {
 				return userError{err}
 			}
 		}
+		sent = c.s.clock.ask()
 		return tx.Update(ref, updates, firestore.LastUpdateTime(found.at.AsTime()))
 	}, firestore.WithCommitResponseTo(&done))
 	if err == nil {
 		next.at = timestamppb.New(done.CommitTime())
+		c.s.clock.observe(done.CommitTime(), sent)
 	}
 	return err
 }

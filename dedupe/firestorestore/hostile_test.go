@@ -162,3 +162,31 @@ func TestClockThatRuns(t *testing.T) {
 		}
 	})
 }
+
+// TestExpiryOfAHostThatStoodStill: a job that is done by the time of a host that stood still is kept
+// for its whole retention: else its next delivery would run it again.
+func TestExpiryOfAHostThatStoodStill(t *testing.T) {
+	for _, commits := range []bool{false, true} {
+		bubble(t, func(t *testing.T, srv *firestorefake.Server, s *Store) {
+			l := claimOne(t, s, request("1"))
+			s.clock.least -= 2 * time.Hour
+			s.clock.most -= 2 * time.Hour
+			var err error
+			if commits {
+				err = s.Commit(t.Context(), &job{Of: l, Keep: time.Hour}, []byte("r"), nil)
+			} else {
+				_, err = settle(t, s, dedupe.Settlement{Key: l.Key, Token: l.Token, To: dedupe.Done, Retain: time.Hour, Result: []byte("r")})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			c := claimAll(t, second(t, s), request("1"))[0]
+			if c.Outcome != dedupe.AlreadyDone || string(c.Record.Result) != "r" || time.Until(c.Record.Expires).Round(time.Minute) != time.Hour {
+				t.Errorf("commits %v: the next delivery is %v, %+v", commits, c.Outcome, c.Record)
+			}
+			if st := joined(t, s, l, dedupe.Done); st != dedupe.Done {
+				t.Errorf("commits %v: the settlement after it: %v", commits, st)
+			}
+		})
+	}
+}
