@@ -163,8 +163,8 @@ func TestClockThatRuns(t *testing.T) {
 	})
 }
 
-// TestExpiryOfAHostThatStoodStill: a job that is done by the time of a host that stood still is kept
-// for its whole retention: else its next delivery would run it again.
+// TestExpiryOfAHostThatStoodStill: a job that is done by the time of a host that stood still is
+// kept for its whole retention: else its next delivery would run it again.
 func TestExpiryOfAHostThatStoodStill(t *testing.T) {
 	for _, commits := range []bool{false, true} {
 		bubble(t, func(t *testing.T, srv *firestorefake.Server, s *Store) {

@@ -103,4 +103,10 @@ var clouds = []mutant{
 		Package: "dedupe/firestorestore", Test: "TestCommitMeetsItself",
 		Why: "a Commit that was written tells the error of a second run, which met the first one's writes",
 	},
+	{
+		File: "dedupe/firestorestore/change.go", Text: "(c.lease || c.dated) && ",
+		With:    "c.lease && ",
+		Package: "dedupe/firestorestore", Test: "TestExpiryOfAHostThatStoodStill",
+		Why: "a job that is done on a host that stood still has expired when it is written, and runs again",
+	},
 }
