@@ -1,6 +1,7 @@
 package firestorestore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -128,7 +129,8 @@ func (s *Store) round(ctx context.Context, call string, open []*change) error {
 		}
 	}
 	s.send(ctx, call, batch)
-	return s.pause(ctx, call, batch)
+	s.pause(ctx, call, batch)
+	return nil
 }
 
 // refresh reads what is not known, and tells a write whose answer was lost from one that was never
@@ -288,15 +290,14 @@ func (c *change) busy(call string) error {
 	return err
 }
 
-// pause waits before the next round, as long as the change with the most failures wants.
-func (s *Store) pause(ctx context.Context, call string, batch []*change) error {
+// pause waits before the next round, as long as the change with the most failures wants. Where the
+// context ends meanwhile, each change has its own answer: busy, or nobody knows.
+func (s *Store) pause(ctx context.Context, call string, batch []*change) {
 	var d time.Duration
-	var last *change
 	for _, c := range batch {
 		if c.over {
 			continue
 		}
-		last = c
 		if c.failed > 0 {
 			d = max(d, retry.Pause(c.failed))
 		}
@@ -304,13 +305,18 @@ func (s *Store) pause(ctx context.Context, call string, batch []*change) error {
 			d = max(d, conflictPause(n))
 		}
 	}
-	if last == nil || retry.Rest(ctx, d) {
-		return nil
+	if !slices.ContainsFunc(batch, func(c *change) bool { return !c.over }) || retry.Rest(ctx, d) {
+		return
 	}
-	if last.held > 0 && !last.unknown {
-		return last.busy(call)
+	for _, c := range batch {
+		switch {
+		case c.over:
+		case c.held > 0 && !c.unknown:
+			c.finish(c.busy(call))
+		default:
+			c.finish(s.explain(ctx, call, cmp.Or(c.cause, ctx.Err())))
+		}
 	}
-	return s.explain(ctx, call, last.cause)
 }
 
 // conflictPause is the one before the n-th repeat: 4 ms doubled up to 250 ms, half of it at random.

@@ -190,3 +190,31 @@ func TestExpiryOfAHostThatStoodStill(t *testing.T) {
 		})
 	}
 }
+
+// TestBusyBesideUnknown: the context ends while one entry waits for a transaction and the answer to
+// another is lost: the first is busy, and nobody knows of the second.
+func TestBusyBesideUnknown(t *testing.T) {
+	bubble(t, func(t *testing.T, srv *firestorefake.Server, s *Store) {
+		lost, held := claimOne(t, s, request("lost")), claimOne(t, s, request("held"))
+		over := make(chan struct{})
+		defer func() { <-over }()
+		go func() {
+			defer close(over)
+			_ = s.client.RunTransaction(t.Context(), func(_ context.Context, tx *firestore.Transaction) error {
+				_, err := tx.Get(s.client.DocFromFullPath(s.name(held.Key)))
+				<-time.After(30 * time.Second)
+				return err
+			})
+		}()
+		synctest.Wait()
+		srv.SetFaults(firestorefake.Fault{Method: "BatchWrite", Count: 1, Code: codes.Unavailable, Entries: []int{0}, Applied: true})
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(2*time.Second+time.Millisecond, cancel) // within the pause behind the first try
+		as, err := s.Settle(ctx, []dedupe.Settlement{
+			{Key: lost.Key, Token: lost.Token, To: dedupe.Released}, {Key: held.Key, Token: held.Token, To: dedupe.Released},
+		})
+		if err != nil || errors.Is(as[0].Err, dedupe.ErrBusy) || !errors.Is(as[0].Err, context.Canceled) || !errors.Is(as[1].Err, dedupe.ErrBusy) {
+			t.Errorf("%v, %v", as, err)
+		}
+	})
+}
