@@ -320,9 +320,8 @@ func (p *patient) lookAtLetters(ctx context.Context) (seen lettersSeen, err erro
 	seen.of = map[dedupe.Key]uint64{}
 	note := func(m *broker.Message) bool {
 		seen.n++
-		if m.Meta != nil && m.Meta.Dead != nil && m.Meta.Dead.Key != "" {
-			k := dedupe.Key{Scope: m.Meta.Dead.Scope, Key: m.Meta.Dead.Key}
-			seen.of[k] = max(seen.of[k], m.Meta.Dead.Fence)
+		if f, ok := failureOf(m); ok { // without a fence a letter is of no failure
+			seen.of[f.Key] = max(seen.of[f.Key], f.Fence)
 		}
 		return false
 	}

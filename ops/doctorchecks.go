@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/ahead"
 )
@@ -462,7 +463,7 @@ func (p *patient) checkFailed(r *report) {
 	}
 	var lost []string
 	for _, f := range failed {
-		if fence, ok := seen.of[f.Key]; !ok || fence < f.Fence {
+		if max(seen.of[f.Key], seen.of[dedupe.Key{Key: f.Key.Key}]) < f.Fence { // older letters name no scope
 			lost = append(lost, f.Key.String())
 		}
 	}

@@ -103,10 +103,11 @@ type Evidence struct {
 	// not as lost. nil where they are, or were not asked for.
 	LettersErr error
 
-	t      *target
-	max    int
-	toSend []candidate // at most max
-	sends  int         // how many there are
+	t         *target
+	retention time.Duration // after which a key without a record is unproven
+	max       int
+	toSend    []candidate // at most max
+	sends     int         // how many there are
 }
 
 // KeptFindings is how many findings of each kind an [Evidence] keeps.
@@ -139,8 +140,8 @@ const (
 	FoundNoEffect FindingKind = "done, no effect"
 	// FoundLate: done more than Grace after Due.
 	FoundLate FindingKind = "late"
-	// FoundElsewhere: no record, but one of the same key in another scope of the queue. It is never
-	// sent.
+	// FoundElsewhere: no record, or no effect, but one of the same key in another scope: a record
+	// in another of the queue's, an effect where nobody expects the key. It is never sent.
 	FoundElsewhere FindingKind = "other scope"
 	// FoundMissing: no record, so no worker has begun it. Its message may still wait.
 	FoundMissing FindingKind = "missing"

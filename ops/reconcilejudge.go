@@ -17,6 +17,7 @@ type judge struct {
 	e                *Evidence
 	grace, retention time.Duration
 	letters          map[Failure]bool // nil = not looked for
+	purged           *AuditEntry      // the last purge of letters; nil = none is known of
 	waits            string           // where the message of a missing job may be
 	gone             string           // what a job that waits for its message should know; "" = nothing
 }
@@ -27,13 +28,13 @@ func newJudge(e *Evidence, ro *ReconcileOptions, t *target) *judge {
 		j.grace = defaultGrace
 	}
 	j.grace = max(0, j.grace)
-	for i := range e.State.Workers {
-		c := e.State.Workers[i].Status
-		if t.Retention == 0 && e.State.Workers[i].Alive() && c != nil && c.Retention > 0 && (j.retention == 0 || c.Retention < j.retention) {
+	for i := range e.State.Workers { // the dead ones, too: they have settled what lies there
+		if c := e.State.Workers[i].Status; c != nil && c.Retention > 0 && (j.retention == 0 || c.Retention < j.retention) {
 			j.retention = c.Retention
 		}
 	}
 	j.retention = cmp.Or(j.retention, dedupe.DefaultRetention)
+	e.retention = j.retention
 	paused := ""
 	if v := e.State.Paused; v != nil {
 		paused = ", which is paused until " + v.Until.UTC().Format(time.RFC3339)
@@ -85,6 +86,9 @@ func (j *judge) of(g *keyGroup, r, other *dedupe.Record) (f Finding, found bool)
 	case other != nil:
 		f.Kind, f.Status, f.Fence = FoundElsewhere, other.Status, other.Fence
 		f.Why = fmt.Sprintf("the scope %s has the key, and it is %v there: one of the two was sent, or is expected, under the wrong type or scope", other.Key.Scope, other.Status)
+	case g.stray != "" && n == 0 && (r == nil || r.Status == dedupe.Failed):
+		f.Kind = FoundElsewhere
+		f.Why = fmt.Sprintf("the ledger has an effect of the key in the scope %s, where nobody expects it: one of the two has the wrong type or scope", g.stray)
 	case n > 0 && r == nil:
 		f.Kind, f.Why = FoundNoKey, "the ledger has an effect, and no record says so: it was forgotten, or has expired, or the store went back in time"
 	case n > 0:
@@ -97,9 +101,12 @@ func (j *judge) of(g *keyGroup, r, other *dedupe.Record) (f Finding, found bool)
 
 // state is the finding of a job that is not done and of which no effect is known.
 func (j *judge) state(f *Finding, g *keyGroup, r *dedupe.Record) {
-	sends := g.expected.Send != nil
+	sends := g.expected.Send != nil && !g.unlike
 	noBody := ""
-	if !sends {
+	switch {
+	case g.unlike:
+		noBody = "; it is expected with different bodies, types or groups, so none is sent"
+	case !sends:
 		noBody = "; there is no body to send it again"
 	}
 	switch {
@@ -128,6 +135,8 @@ func (j *judge) state(f *Finding, g *keyGroup, r *dedupe.Record) {
 		f.Kind, f.Why = FoundFailed, fmt.Sprintf("%s at %s, and its letter is there: dlq replay", r.ErrClass, stamp(r.Finished))
 	case j.e.LettersErr != nil, j.e.At.Before(r.Finished.Add(min(letterLag, j.grace))):
 		f.Kind, f.Why = FoundFailed, fmt.Sprintf("%s at %s; its letter was not seen, but not all were, or it may still come", r.ErrClass, stamp(r.Finished))
+	case j.purged != nil && !j.e.Ledger && j.purged.Began.Add(letterLag).After(r.Finished):
+		f.Kind, f.Why = FoundFailed, fmt.Sprintf("%s at %s; its letter is gone, perhaps with the purge by %s at %s: look whether the job was done by hand, or give a ledger", r.ErrClass, stamp(r.Finished), named(j.purged.By), stamp(j.purged.Began))
 	default:
 		f.Kind, f.Sends = FoundLost, sends
 		f.Why = fmt.Sprintf("%s at %s, and no letter could replay it%s", r.ErrClass, stamp(r.Finished), noBody)

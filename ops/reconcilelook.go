@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // This file owns the look of a reconciliation: what should have run, beside what the store knows,
@@ -169,6 +171,8 @@ type looking struct {
 	j      *judge
 	s      dedupe.Store
 	scopes []string
+
+	knowsPurge bool // the audit was read for it
 }
 
 // asks counts the input of a key, and reports whether its record is to be read.
@@ -176,17 +180,34 @@ func (l *looking) asks(g *keyGroup) bool {
 	n := len(g.effects) + g.more
 	if g.expected == nil {
 		l.e.Others += n
-		last := len(g.effects) - 1
-		return n > 1 && !g.effects[last].At.Before(l.o.Since)
+		if n < 2 {
+			return false
+		}
+		last := g.effects[len(g.effects)-1].At
+		return g.more > 0 || last.IsZero() || !last.Before(l.o.Since)
 	}
 	l.e.Repeated += g.repeated
-	if due := g.expected.Due; !due.IsZero() && due.Before(l.o.Since) {
+	if due := g.latest; !due.IsZero() && due.Before(l.o.Since) {
 		l.e.Older++
 		return false
 	}
 	l.e.Expected++
 	l.e.Effects += n
 	return true
+}
+
+// findPurge looks in the audit for the last purge of the queue's letters.
+func (l *looking) findPurge(ctx context.Context) error {
+	l.knowsPurge = true
+	for a, err := range controlstore.Acts(ctx, l.s, l.e.At.Add(-l.e.retention), time.Now().Add(time.Minute)) {
+		switch {
+		case err != nil:
+			return err
+		case a.Act == string(dlq.ActPurge) && a.Queue == l.e.t.known:
+			l.j.purged = &a
+		}
+	}
+	return nil
 }
 
 // look reads the records of a batch and judges each key.
@@ -201,6 +222,11 @@ func (l *looking) look(ctx context.Context, batch []*keyGroup) error {
 	rs, err := l.get(ctx, ks)
 	if err != nil {
 		return err
+	}
+	if l.j.letters != nil && !l.knowsPurge && slices.ContainsFunc(rs, func(r *dedupe.Record) bool { return r != nil && r.Status == dedupe.Failed }) {
+		if err := l.findPurge(ctx); err != nil {
+			return err
+		}
 	}
 	var without []int // keys without a record, which may have one elsewhere
 	for i, g := range batch {

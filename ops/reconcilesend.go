@@ -33,7 +33,7 @@ type ResendSpec struct {
 // Resent counts what a resend did.
 type Resent struct {
 	// Sent are the jobs that were sent. Moved are those that were left, because a worker has begun
-	// them since, or somebody else has sent them.
+	// them since, or because their Due is older than the retention by now.
 	Sent, Moved int
 	// Failed are the errors of jobs that may not have been sent. To send them again is safe.
 	Failed []error
@@ -46,8 +46,9 @@ type Resent struct {
 //
 // It sends nothing, with an error that wraps [ErrRefused], where there are more than
 // ReconcileOptions.Max, and where the store went back in time within the retention and there was no
-// ledger: what the store has forgotten looks missing. Workers note that they have seen it go back;
-// after a restore that nobody noticed give a ledger as well.
+// ledger, or one without an effect of an expected key: what the store has forgotten looks missing.
+// Workers note that they have seen it go back; after a restore that nobody noticed give a ledger as
+// well.
 func (o *Ops) Resend(ctx context.Context, spec ResendSpec) (r Resent, audit string, err error) {
 	e := spec.Evidence
 	if e != nil && e.t != nil && e.sends == 0 {
@@ -88,14 +89,16 @@ func (o *Ops) CheckResend(ctx context.Context, e *Evidence) error {
 	if e.sends > e.max {
 		return fmt.Errorf("%w: %d jobs would be sent, and at most %d may be: so many are rather a wrong list, queue or scope; look, and then raise Max", ErrRefused, e.sends, e.max)
 	}
-	if e.Ledger {
+	if e.Effects > 0 {
 		return nil
 	}
-	why, err := e.t.wentBack(ctx, e.At)
-	if err != nil {
+	why, err := e.t.wentBack(ctx, e.retention)
+	switch {
+	case err != nil:
 		return err
-	}
-	if why != "" {
+	case why != "" && e.Ledger:
+		return fmt.Errorf("%w: %s, and the ledger has no effect of any key that is expected, so it tells nothing of what was forgotten: is it the right one, and whole?", ErrRefused, why)
+	case why != "":
 		return fmt.Errorf("%w: %s, and what it has forgotten looks missing although it was done: give a ledger of the effects", ErrRefused, why)
 	}
 	return nil
@@ -103,7 +106,8 @@ func (o *Ops) CheckResend(ctx context.Context, e *Evidence) error {
 
 // wentBack is the mark that the store went back in time within the retention; empty = there is
 // none. A worker's rule has it while it holds, and the act that ended the rule afterwards.
-func (t *target) wentBack(ctx context.Context, now time.Time) (string, error) {
+// The act that made the rule has it as well: a rule ends by itself before the retention does.
+func (t *target) wentBack(ctx context.Context, retention time.Duration) (string, error) {
 	rules, err := controlstore.Read(ctx, t.Store)
 	if err != nil {
 		return "", err
@@ -113,9 +117,13 @@ func (t *target) wentBack(ctx context.Context, now time.Time) (string, error) {
 			return r.Reason, nil
 		}
 	}
-	for a, err := range controlstore.Acts(ctx, t.Store, now.Add(-cmp.Or(t.Retention, dedupe.DefaultRetention)), now.Add(time.Hour)) {
+	now := clock(ctx, t.Store)
+	for a, err := range controlstore.Acts(ctx, t.Store, now.Add(-retention), now.Add(time.Hour)) {
 		if err != nil {
 			return "", err
+		}
+		if strings.HasPrefix(a.Reason, controlstore.WentBack) {
+			return a.Reason, nil
 		}
 		if why := a.Result[resultWentBack]; why != "" {
 			return why, nil
@@ -143,9 +151,10 @@ func resend(ctx context.Context, e *Evidence, perSecond float64, r *Resent) erro
 		if err != nil {
 			return err
 		}
+		gone := clock(ctx, e.t.Store).Add(-e.retention)
 		var ms []broker.Outgoing
 		for i := range part {
-			if c := &part[i]; c.stands(rs[i]) {
+			if c := &part[i]; c.stands(rs[i], gone) {
 				ms = append(ms, c.message(e))
 			} else {
 				r.Moved++
@@ -175,10 +184,11 @@ func resend(ctx context.Context, e *Evidence, perSecond float64, r *Resent) erro
 	return nil
 }
 
-// stands reports whether the record is as it was found.
-func (c *candidate) stands(now *dedupe.Record) bool {
+// stands reports whether the record is as it was found. Of a job that was due before gone it may
+// have come and expired since.
+func (c *candidate) stands(now *dedupe.Record, gone time.Time) bool {
 	if c.Kind == FoundMissing {
-		return now == nil
+		return now == nil && c.Due.After(gone)
 	}
 	return now != nil && now.Status == dedupe.Failed && now.Fence == c.Fence
 }

@@ -39,10 +39,11 @@ type rows struct {
 	runs [][2]int64 // where each run lies in file
 }
 
-// begin begins a row; the key separates rows, because neither a scope nor a key holds a NUL.
+// begin begins a row. The key comes before its scope, so that all scopes of a key come together;
+// neither holds a NUL.
 func (s *rows) begin(k dedupe.Key, kind byte) []byte {
-	b := append(append(s.room, k.Scope...), 0)
-	return append(append(b, k.Key...), 0, kind)
+	b := append(append(s.room, k.Key...), 0)
+	return append(append(b, k.Scope...), 0, kind)
 }
 
 // end takes what begin made, with what was appended since.
@@ -196,13 +197,49 @@ type keyGroup struct {
 	repeated int       // how many more rows expect it
 	effects  []Effect  // the first keptEffects of them, in the order of time, each id once
 	more     int       // effects beyond these
+	send     []byte    // the message of the first row that has one, as it lies there
+	unlike   bool      // another row has another message
+	latest   time.Time // when the last of its rows was due
+	stray    string    // a scope in which nobody expects the key, and the ledger has an effect of it
 }
 
 // keptEffects bounds what is kept of the effects of one key.
 const keptEffects = 64
 
-// byKey yields the rows key by key.
+// byKey yields the rows key by key. A key that is expected knows of effects in scopes where nobody
+// expects it.
 func (s *rows) byKey() iter.Seq2[*keyGroup, error] {
+	return func(yield func(*keyGroup, error) bool) {
+		var same []*keyGroup // of one key, in several scopes
+		flush := func() bool {
+			stray := slices.IndexFunc(same, func(g *keyGroup) bool { return g.expected == nil && len(g.effects) > 0 })
+			for _, g := range same {
+				if g.expected != nil && stray >= 0 {
+					g.stray = same[stray].key.Scope
+				}
+				if !yield(g, nil) {
+					return false
+				}
+			}
+			same = same[:0]
+			return true
+		}
+		for g, err := range s.byScope() {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			if len(same) > 0 && same[0].key.Key != g.key.Key && !flush() {
+				return
+			}
+			same = append(same, g)
+		}
+		flush()
+	}
+}
+
+// byScope yields the rows key by key, and the scopes of a key one after another.
+func (s *rows) byScope() iter.Seq2[*keyGroup, error] {
 	return func(yield func(*keyGroup, error) bool) {
 		var g *keyGroup
 		var name []byte
@@ -218,7 +255,7 @@ func (s *rows) byKey() iter.Seq2[*keyGroup, error] {
 					return
 				}
 				name = append(name[:0], row[:end]...)
-				scope, key, _ := bytes.Cut(row[:end-1], []byte{0})
+				key, scope, _ := bytes.Cut(row[:end-1], []byte{0})
 				g = &keyGroup{key: dedupe.Key{Scope: string(scope), Key: string(key)}}
 			}
 			if err := g.add(row[end], row[end+1:]); err != nil {
@@ -249,16 +286,21 @@ func (g *keyGroup) add(kind byte, b []byte) error {
 		}
 		return nil
 	}
-	if g.expected != nil {
-		g.repeated++
-		return nil
-	}
 	n, w := binary.Uvarint(b)
 	if w <= 0 || n > math.MaxInt32 || uint64(len(b)-w) < n {
 		return io.ErrUnexpectedEOF
 	}
-	g.expected = &Expected{Key: g.key, Due: at, Ref: string(b[w : w+int(n)])}
-	if b = b[w+int(n):]; len(b) > 0 {
+	ref, b := string(b[w:w+int(n)]), b[w+int(n):]
+	g.unlike = g.unlike || len(b) > 0 && g.send != nil && !bytes.Equal(b, g.send)
+	if len(b) > 0 && g.send == nil {
+		g.send = bytes.Clone(b)
+	}
+	if g.latest = at; g.expected != nil { // rows of a key come in the order of their time
+		g.repeated++
+		return nil
+	}
+	g.expected = &Expected{Key: g.key, Due: at, Ref: ref}
+	if len(b) > 0 {
 		g.expected.Send = new(broker.Outgoing)
 		return json.Unmarshal(b, g.expected.Send)
 	}

@@ -31,10 +31,40 @@ var operators = []mutant{
 		Why: "a failure counts as having a letter whose replay would not reopen it",
 	},
 	{
-		File: "ops/reconcilesend.go", Text: `	if e.Ledger {`,
+		File: "ops/reconcilesend.go", Text: `	if e.Effects > 0 {`,
 		With:    `	if e.t != nil {`,
 		Package: "ops", Test: "TestResendRefuses",
 		Why: "after a restore all that was done since the backup is sent again",
+	},
+	{
+		File: "ops/reconcilesend.go", Text: `	if e.Effects > 0 {`,
+		With:    `	if e.Ledger {`,
+		Package: "ops", Test: "TestResendAfterRestore",
+		Why: "after a restore an empty ledger proves that nothing was done, and all of it is sent again",
+	},
+	{
+		File: "ops/reconcilesend.go", Text: `strings.HasPrefix(a.Reason, controlstore.WentBack)`,
+		With:    `a.Reason == controlstore.WentBack`,
+		Package: "ops", Test: "TestResendAfterRestore",
+		Why: "the worker's pause ends by itself before the retention does, and what was done before the restore is sent again",
+	},
+	{
+		File: "ops/reconcilesend.go", Text: ` && c.Due.After(gone)`,
+		With:    "",
+		Package: "ops", Test: "TestResendRetentionEnded",
+		Why: "a job whose record came and expired since the look is sent again",
+	},
+	{
+		File: "ops/reconcilejudge.go", Text: `	case g.stray != "" && n == 0`,
+		With:    `	case g.stray != "" && n > 0`,
+		Package: "ops", Test: "TestReconcileStrayEffects",
+		Why: "a ledger under another scope proves nothing, and all that it has is sent again",
+	},
+	{
+		File: "ops/reconcilejudge.go", Text: `	case j.purged != nil && !j.e.Ledger`,
+		With:    `	case j.purged != nil && j.e.At.IsZero()`,
+		Package: "ops", Test: "TestReconcilePurged",
+		Why: "a job that an operator has done by hand, and whose letter he purged, is done again",
 	},
 	{
 		File: "ops/rules.go", Text: `			result[resultWentBack] = gone[i].Reason`,

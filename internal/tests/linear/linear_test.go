@@ -132,9 +132,6 @@ var model = porcupine.Model{
 	Step: func(from, in, out any) (bool, any) { return step(from.(state), in.(input), out.(output)) },
 }
 
-// errLost is an answer that did not come.
-var errLost = errors.New("the answer is lost")
-
 // ask makes a call and loses some answers: of calls that were made, and of calls that were not.
 func ask(ctx context.Context, s dedupe.Store, scope string, in input, r *rand.Rand) (out output) {
 	lost := r.Float64()

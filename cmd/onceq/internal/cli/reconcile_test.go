@@ -168,3 +168,25 @@ func TestReconcileInput(t *testing.T) {
 	r.typed = "\ufeffkey,due,type\r\nA-1,2026-11-22 03:00:00.25+00,charge\r\n"
 	r.run("reconcile", "orders", "--expect", "-").want(1, "missing", "A-1", "2026-11-22 ").not("yes")
 }
+
+// TestReconcileKeepsBodies: a body that has the line ends of Windows is sent with them, from a file
+// that has them as well, because a fingerprint is of each byte.
+func TestReconcileKeepsBodies(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{"\n", "\r\n"} {
+		r := newRig(t)
+		body := strings.Repeat("a\r\nb\n\r\n\"c\r", 1000) + "\r\n"
+		due := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+		text := "key,due,type,body" + end + "A-1," + due + `,charge,"` + strings.ReplaceAll(body, `"`, `""`) + `"` + end + "A-2," + due + ",charge,x" + end
+		r.run("reconcile", "orders", "--expect", r.input("e.csv", text), "--resend", "--reason", "x", "--yes", "--max", "5").want(1, "2 jobs sent")
+		ms, err := r.queue.Receive(t.Context(), broker.ReceiveOptions{Max: 10})
+		if err != nil || len(ms) != 2 {
+			t.Fatal(ms, err)
+		}
+		for _, m := range ms {
+			if want := map[string]string{"A-1": body, "A-2": "x"}[m.Meta.Key]; string(m.Body) != want {
+				t.Errorf("%s: %.40q, want %.40q", m.Meta.Key, m.Body, want)
+			}
+		}
+	}
+}

@@ -110,8 +110,39 @@ func (t *table) bad(line int, column, format string, args ...any) error {
 	return exit(exitUsage, "%s line %d: %s%w", t.flag, line, column, fmt.Errorf(format, args...))
 }
 
+// keepsCR gives each CR within quotes a second one, because a csv.Reader takes one from the end of
+// each line, and a body has to stay what it was.
+type keepsCR struct {
+	r      *bufio.Reader
+	quoted bool
+	owes   bool
+}
+
+func (k *keepsCR) Read(p []byte) (n int, err error) {
+	for n < len(p) && (n == 0 || k.owes || k.r.Buffered() > 0) {
+		b := byte('\r')
+		if k.owes {
+			k.owes = false
+		} else if b, err = k.r.ReadByte(); err != nil {
+			break
+		} else if b == '\r' && k.quoted {
+			next, _ := k.r.Peek(1)
+			k.owes = len(next) > 0 && next[0] == '\n'
+		}
+		if b == '"' {
+			k.quoted = !k.quoted
+		}
+		p[n] = b
+		n++
+	}
+	if n > 0 {
+		err = nil
+	}
+	return n, err
+}
+
 func (t *table) csv(in io.Reader, do func(int, cells) error) error {
-	r := csv.NewReader(in)
+	r := csv.NewReader(&keepsCR{r: bufio.NewReader(in)})
 	r.ReuseRecord = true
 	head, err := r.Read()
 	if err != nil {
