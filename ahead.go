@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/ahead"
 	"github.com/onceq/onceq/internal/batch"
+	"github.com/onceq/onceq/internal/digest"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
@@ -145,9 +146,14 @@ func (c *carrier) isSame(r *run) bool {
 	if c.keyOf == nil {
 		return true
 	}
+	// A run that came too early has no key yet.
+	now, err := c.keyOf(r.Message)
+	if err != nil {
+		return false
+	}
 	o := c.copyOf(r)
-	k, err := c.keyOf(&broker.Message{Body: o.Body, Attributes: o.Attributes, Group: o.Group, Meta: o.Meta})
-	return err == nil && k.Key == r.Key.Key
+	then, err := c.keyOf(&broker.Message{Body: o.Body, Attributes: o.Attributes, Group: o.Group, Meta: o.Meta})
+	return err == nil && then == now
 }
 
 // send sends copies of messages, and has those acked whose copy is stored. A copy in doubt is sent
@@ -257,8 +263,8 @@ func (c *carrier) copyOf(r *run) broker.Outgoing {
 	}
 	if m.ID != "" {
 		// A queue that leaves out what it has had takes one copy of this message, and that one
-		// although it has had a message of the job's id.
-		o.DedupID = engine.EffectKey(r.Key, "carry "+m.ID)
+		// although it has had a message of the job's id. Another queue may have the same m.ID.
+		o.DedupID = digest.Of("onceq carry 1", m.Meta.ID, m.Meta.Key, m.ID)
 	}
 	return o
 }

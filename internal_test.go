@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/ahead"
 	"github.com/onceq/onceq/internal/engine"
 )
 
@@ -325,4 +326,23 @@ func TestBeatsLate(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestDedupIDsOfCopies: messages of two queues may have one id, and be carried to the same queue,
+// before their workers have asked for a key. A queue that took them for one would lose a job.
+func TestDedupIDsOfCopies(t *testing.T) {
+	to, err := membroker.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &carrier{to: to, patience: func() ahead.Queue { return ahead.Queue{} }}
+	copied := func(id, job string) string {
+		r := &run{}
+		r.Message = &broker.Message{ID: id, Meta: &broker.Meta{ID: job, Key: job}}
+		return c.copyOf(r).DedupID
+	}
+	first := copied("1", "a")
+	if first == "" || first != copied("1", "a") || first == copied("1", "b") || first == copied("2", "a") {
+		t.Errorf("%q is the id of a copy of another message, or not of this one's second copy", first)
+	}
 }

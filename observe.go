@@ -68,8 +68,8 @@ type JobReport struct {
 	// PrevClass is the class of the failure before this attempt: of a job that is done at its third
 	// attempt, what it failed with at its second. "" = there was none.
 	PrevClass string
-	// Saved is the name of the step that the job saved last, where its handler has asked for steps
-	// in this run; "" otherwise.
+	// Saved is the name of the step that the job saved last, in this run or an earlier one; "" = it
+	// has saved none.
 	Saved string
 	// Why is what a job that was postponed waits for: the text of its handler's error, clipped; ""
 	// for other outcomes.

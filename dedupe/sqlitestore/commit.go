@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
@@ -101,7 +102,8 @@ func (s *Store) Write(ctx context.Context, f func(tx *sql.Tx) error) error {
 // [Store.CompleteTx], or from Commit. A worker gives back the job whose handler returns such an
 // error, and counts no attempt where the one before was no such end.
 func (s *Store) IsBusy(err error) bool {
-	return errors.Is(err, dedupe.ErrBusy) || sqlitewriter.IsBusy(err)
+	// The text, too, because a handler's error may be of another API, whose Code is not SQLite's.
+	return errors.Is(err, dedupe.ErrBusy) || sqlitewriter.IsBusy(err) && strings.Contains(err.Error(), "locked")
 }
 
 // turn runs do in a transaction of its own. theirs reports whose error it is: the user's is

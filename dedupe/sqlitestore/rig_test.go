@@ -66,6 +66,12 @@ func TestWorkerDies(t *testing.T) {
 	}
 }
 
+// declined is an error of a bank's.
+type declined struct{}
+
+func (declined) Error() string { return "the card is declined" }
+func (declined) Code() int     { return 5 } // SQLITE_BUSY is 5 as well
+
 // TestBusyHandler: a handler's own transaction that SQLite refuses costs no attempt. Twice in a row
 // it does, so that a handler that locks itself out comes to an end.
 func TestBusyHandler(t *testing.T) {
@@ -93,12 +99,13 @@ func TestBusyHandler(t *testing.T) {
 		"Commit": {func(ctx context.Context, _ *sql.DB, store *sqlitestore.Store, j *onceq.Job) error {
 			return store.Commit(ctx, j, func(*sql.Tx) (any, error) { return nil, nil })
 		}, nil, []string{"postponed", "done"}, 1},
-		"once":       {begin, nil, []string{"postponed", "done"}, 1},
-		"in a row":   {begin, nil, []string{"postponed", "retried", "postponed", "done"}, 2},
-		"for ever":   {begin, nil, []string{"postponed", "retried", "postponed", "retried", "postponed", "failed"}, 3},
-		"another":    {begin, func(error) error { return errors.New("no such card") }, []string{"retried", "done"}, 2},
-		"permanent":  {begin, onceq.Permanent, []string{"failed"}, 1},
-		"asked time": {begin, func(err error) error { return onceq.RetryAfter(time.Second, err) }, []string{"retried", "done"}, 2},
+		"once":        {begin, nil, []string{"postponed", "done"}, 1},
+		"in a row":    {begin, nil, []string{"postponed", "retried", "postponed", "done"}, 2},
+		"for ever":    {begin, nil, []string{"postponed", "retried", "postponed", "retried", "postponed", "failed"}, 3},
+		"another":     {begin, func(error) error { return errors.New("no such card") }, []string{"retried", "done"}, 2},
+		"a code of 5": {begin, func(error) error { return declined{} }, []string{"retried", "done"}, 2},
+		"permanent":   {begin, onceq.Permanent, []string{"failed"}, 1},
+		"asked time":  {begin, func(err error) error { return onceq.RetryAfter(time.Second, err) }, []string{"retried", "done"}, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -99,7 +99,8 @@ func (c *modelClient) ask(ctx context.Context, key string, r request) (text stri
 	defer resp.Body.Close()
 	switch code := resp.StatusCode; {
 	case code == http.StatusOK:
-		return text, json.NewDecoder(resp.Body).Decode(&text) // an answer that is cut short is none
+		err := json.NewDecoder(resp.Body).Decode(&text) // an answer that is cut short is none
+		return text, err
 	case code == http.StatusTooManyRequests, code == http.StatusConflict: // too many; or the first call still runs
 		seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 		return "", onceq.Postpone(time.Duration(max(1, seconds))*time.Second, errors.New(resp.Status))

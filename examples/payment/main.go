@@ -87,7 +87,8 @@ func (c *charger) charge(ctx context.Context, j *onceq.Job, o order) (r receipt,
 	defer resp.Body.Close()
 	switch code := resp.StatusCode; {
 	case code == http.StatusOK:
-		return r, json.NewDecoder(resp.Body).Decode(&r) // an answer cut short is no answer: asked again
+		err := json.NewDecoder(resp.Body).Decode(&r) // an answer cut short is no answer: asked again
+		return r, err
 	case code == http.StatusPaymentRequired:
 		return r, onceq.Permanent(declined{o.Customer})
 	case code == http.StatusTooManyRequests, code == http.StatusConflict: // too many; or the first call still runs

@@ -67,14 +67,13 @@ func (r *Run[J]) Step(ctx context.Context, name string) (f Found, err error) {
 	if err != nil {
 		return Found{}, err
 	}
-	unsure := have.unsure != ""
-	have.mu.Unlock()
-	if unsure {
+	for have.unsure != "" {
+		have.mu.Unlock()
 		if err := r.makeSure(ctx, have); err != nil {
 			return Found{}, err
 		}
+		have.mu.Lock()
 	}
-	have.mu.Lock()
 	defer have.mu.Unlock()
 	f.Step, f.OK, err = have.form.Get(name)
 	f.Any, f.Given = have.form.Len() > 0, have.given[name]
@@ -166,14 +165,7 @@ func (r *Run[J]) Save(ctx context.Context, name string, step steps.Step) error {
 	if err != nil {
 		return err
 	}
-	err = r.keepForm(ctx, have, form, name)
-	if errors.Is(err, dedupe.ErrResultSize) || errors.Is(err, dedupe.ErrBadRequest) {
-		return err // it is certain that nothing was stored
-	}
-	have.mu.Lock()
-	defer have.mu.Unlock()
-	have.form = form
-	return err
+	return r.keepForm(ctx, have, form, name)
 }
 
 // keepForm stores a form as the next of the job, where name was saved last. The caller is the one
@@ -188,23 +180,27 @@ func (r *Run[J]) keepForm(ctx context.Context, have *saved, form *steps.Form, na
 	have.asks.Store(ask)
 	defer have.asks.Store(nil)
 	r.f.en.saves.Add(r)
-	unsure := name
+	answered := false
 	select {
 	case err = <-ask.done:
-		unsure = ""
+		answered = true
 	case <-r.ctx.Done():
 		err = r.whyEnded()
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	if why := ask.why.Load(); unsure != "" && why != nil {
+	if why := ask.why.Load(); !answered && why != nil {
 		err = fmt.Errorf("%w; the store said last: %s", err, *why)
 	}
 	have.mu.Lock()
 	defer have.mu.Unlock()
-	have.unsure = unsure
-	if err == nil {
-		have.last = name
+	switch {
+	case err == nil:
+		have.form, have.last, have.unsure = form, name, ""
+	case answered && (errors.Is(err, dedupe.ErrResultSize) || errors.Is(err, dedupe.ErrBadRequest)):
+		// it is certain that nothing was stored
+	default: // after a takeover, too: whoever asks for a step then gets an error, and no value
+		have.form, have.unsure = form, name
 	}
 	return err
 }

@@ -20,7 +20,7 @@ var stepped = []mutant{
 		Why: "a step runs although nothing keeps what it did",
 	},
 	{
-		File: "internal/engine/save.go", Text: "	if unsure {", With: "	if _ = unsure; false {",
+		File: "internal/engine/save.go", Text: "for have.unsure != \"\" {", With: "for false {",
 		Package: "internal/coretest/jobs", Test: "TestSaveThatItsCallerGivesUp",
 		Why: "a handler goes on from a step that nobody has stored",
 	},
@@ -40,7 +40,7 @@ var stepped = []mutant{
 		Why: "an old worker writes over what a new one has saved",
 	},
 	{
-		File: "ahead.go", Text: "return err == nil && k.Key == r.Key.Key", With: "_, _ = k, err\n	return true",
+		File: "ahead.go", Text: "return err == nil && then == now", With: "_, _, _ = now, then, err\n	return true",
 		Package: "internal/coretest/jobs", Test: "TestCarriedForItsReceives",
 		Why: "a copy under another key is another job: its steps run again",
 	},
@@ -90,9 +90,19 @@ var stepped = []mutant{
 		Why: "the copy of a job that sleeps wakes it at each receive",
 	},
 	{
-		File: "ahead.go", Text: "\"carry \"+m.ID", With: "\"carry\"",
+		File: "ahead.go", Text: "m.Meta.Key, m.ID)", With: "m.Meta.Key)",
 		Package: "internal/coretest/jobs", Test: "TestCarriedForItsReceives",
 		Why: "a queue leaves out the second copy of a job, and its message is acked: the job is lost",
+	},
+	{
+		File: "ahead.go", Text: "then == now", With: "then == now && r.Key.Key != \"\"",
+		Package: "internal/coretest/jobs", Test: "TestCarriedUnderAKeyOfTheUsers",
+		Why: "a job that sleeps for longer than its queue keeps it becomes a letter, because a user's Key is set",
+	},
+	{
+		File: "internal/engine/save.go", Text: "case answered && (", With: "case (",
+		Package: "internal/coretest/jobs", Test: "TestSaveBesideOneThatIsTooLarge",
+		Why: "a step whose answer did not come is forgotten, because another goroutine's was too large",
 	},
 	{
 		File: "ahead.go", Text: "case <-end.C:", With: "case <-make(chan time.Time):",
@@ -110,7 +120,7 @@ var stepped = []mutant{
 		Why: "after a crash the handler is told of the postponement before it",
 	},
 	{
-		File: "internal/engine/save.go", Text: "	if unsure {", With: "	if _ = unsure; true {",
+		File: "internal/engine/save.go", Text: "for have.unsure != \"\" {", With: "for first := true; first || have.unsure != \"\"; first = false {",
 		Package: "internal/coretest/jobs", Test: "TestReadBesideASave",
 		Why: "a read waits for the store while another goroutine saves",
 	},
@@ -155,7 +165,7 @@ var stepped = []mutant{
 		Why: "the letter of a job that has charged says that nothing was saved",
 	},
 	{
-		File: "internal/engine/save.go", Text: "	have.unsure = unsure\n", With: "	have.unsure, have.last = unsure, name\n",
+		File: "internal/engine/save.go", Text: "have.form, have.unsure = form, name\n", With: "have.form, have.last, have.unsure = form, name, name\n",
 		Package: "internal/tests/matrix", Test: "TestMatrix/^memory$/^park$/^steps$",
 		Why: "the letter names a step that is not stored",
 	},

@@ -257,6 +257,32 @@ func TestCarriedForItsReceives(t *testing.T) {
 	}
 }
 
+// A copy that comes before its time is carried as well, whoever says what a job's key is: a sleep
+// lasts longer than the queue keeps a message, and so does a not-before.
+func TestCarriedUnderAKeyOfTheUsers(t *testing.T) {
+	to, woke := &copies{}, 0
+	rig.Bubble(t, func(ctx context.Context, j *onceq.Job) error {
+		err := onceq.Sleep(ctx, j, "trial", 10*day)
+		if err == nil {
+			woke++
+		}
+		return err
+	}, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(11 * day)
+		r.WantStatus("a", dedupe.Done)
+		r.NoLetters()
+		if woke != 1 || to.sent < 3 {
+			r.Errorf("it woke %d times, after %d copies", woke, to.sent)
+		}
+		if n := len(slices.Compact(slices.Sorted(slices.Values(to.dedups)))); n != to.sent {
+			r.Errorf("%d copies have %d ids", to.sent, n)
+		}
+	}, rig.Preset(membroker.SQSStandard), carrying(to), kept(4*day), func(r *rig.Rig) {
+		r.Cfg.Key = func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: m.Meta.Key}, nil }
+	}, rig.Warnings)
+}
+
 // bounded is a queue that moves a message away after ten receives.
 type bounded struct{ broker.Broker }
 

@@ -137,7 +137,8 @@ func awayFor(began time.Time, d time.Duration, f faulty.Faults) func(onceqtest.C
 	}
 }
 
-// A worker that was overtaken stores nothing, and its handler is told.
+// A worker that was overtaken stores nothing, and its handler is told. A handler that does not
+// listen gets no value that is not stored, and begins no other step.
 func TestSaveAfterATakeover(t *testing.T) {
 	var r0 *rig.Rig
 	var err, cause error
@@ -147,6 +148,14 @@ func TestSaveAfterATakeover(t *testing.T) {
 			return 1, nil
 		})
 		cause = context.Cause(ctx)
+		for _, name := range []string{"charge", "mail"} {
+			if _, err := onceq.Step(ctx, j, name, func(context.Context) (int, error) {
+				t.Errorf("%s begins after the takeover", name)
+				return 1, nil
+			}); !errors.Is(err, onceq.ErrLeaseLost) {
+				t.Errorf("after the takeover %s says %v", name, err)
+			}
+		}
 		return err
 	}, func(r *rig.Rig) {
 		r0 = r
@@ -188,6 +197,30 @@ func TestSaveThatItsCallerGivesUp(t *testing.T) {
 		}
 		if !errors.Is(first, context.DeadlineExceeded) || second != 1 || ran != 1 || len(seen.all) != 1 {
 			r.Errorf("given up with %v, then %d; %d runs, %d saves", first, second, ran, len(seen.all))
+		}
+	}, rig.Warnings)
+}
+
+// TestSaveBesideOneThatIsTooLarge: where a handler's goroutines share a context that ends with the
+// first error, as errgroup's does, that error says nothing of what another one was saving.
+func TestSaveBesideOneThatIsTooLarge(t *testing.T) {
+	ran := 0
+	rig.Bubble(t, func(ctx context.Context, j *onceq.Job) error {
+		f := func(context.Context) (int, error) { ran++; return ran, nil }
+		group, fail := context.WithCancelCause(ctx)
+		time.AfterFunc(time.Second, func() { fail(fmt.Errorf("another goroutine: %w", dedupe.ErrResultSize)) })
+		if _, err := onceq.Step(group, j, "charge", f); !errors.Is(err, dedupe.ErrResultSize) {
+			t.Errorf("the cause of the group's end is lost: %v", err)
+		}
+		_, err := onceq.Step(ctx, j, "charge", f)
+		return err
+	}, func(r *rig.Rig) {
+		r.Store.Set(func(st *rig.Store) { st.Fault = awayFor(time.Now(), 5*time.Second, faulty.Fail(rig.ErrBoom)) })
+		r.Send("a")
+		r.RunFor(time.Minute)
+		r.WantStatus("a", dedupe.Done)
+		if ran != 1 {
+			r.Errorf("the step ran %d times", ran)
 		}
 	}, rig.Warnings)
 }

@@ -442,20 +442,8 @@ func (n *night) types(words []string) (code int, out, errs string) {
 		}
 		return 0, "", ""
 	}
-	a := n.patient(words[1:]...)
+	a := n.run(words[1:]...)
 	return a.code, a.out, a.err
-}
-
-// patient runs a command, and again where the file was locked for too long: all nights of the page
-// write at once here.
-func (n *night) patient(args ...string) *answer {
-	n.Helper()
-	for {
-		a := n.run(args...)
-		if a.code != exitRefused || !strings.Contains(a.err, dedupe.ErrBusy.Error()) {
-			return a
-		}
-	}
 }
 
 // aws is what the page needs of Amazon's own command.

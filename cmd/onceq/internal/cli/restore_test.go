@@ -203,32 +203,32 @@ func restored(t *testing.T, r *rig, b backedUp, queueURL string, open func(name 
 
 	// The worker notices, by its seat or by the next claim, and pauses the queue.
 	n.until(func() bool {
-		return s.w.Health().State == onceq.StatePaused && strings.Contains(n.patient("workers", "orders").out, "paused")
+		return s.w.Health().State == onceq.StatePaused && strings.Contains(n.run("workers", "orders").out, "paused")
 	})
-	n.patient("queue", "ls").want(0, "PAUSED", `by onceq: "the store went back in time`)
-	n.patient("audit").want(0, "onceq", "pause", "the store went back in time")
+	n.run("queue", "ls").want(0, "PAUSED", `by onceq: "the store went back in time`)
+	n.run("audit").want(0, "onceq", "pause", "the store went back in time")
 	n.ledger()
 	twice := n.charges()["A-3"] - 1 // its message came back with the queue, perhaps before the pause
-	n.patient("doctor", "orders").want(0, "pauses     ok")
+	n.run("doctor", "orders").want(0, "pauses     ok")
 
 	args := []string{"reconcile", "orders", "--expect", filepath.Join(r.dir, "due.csv")}
-	n.patient(append(args, "--resend", "--yes", "--max", "9", "--reason", "x")...).want(5, "went back in time", "give a ledger of the effects")
+	n.run(append(args, "--resend", "--yes", "--max", "9", "--reason", "x")...).want(5, "went back in time", "give a ledger of the effects")
 	args = append(args, "--effects", filepath.Join(r.dir, "ledger.csv"))
 	var v evidenceView
-	n.patient(append(args, "-o", "json")...).want(1).json(&v)
+	n.run(append(args, "-o", "json")...).want(1).json(&v)
 	if v.Counts["missing"] != 2 || v.Counts["duplicate"] != twice || v.Counts["effect without a key"] != 4-twice || v.ToSend != 2 {
 		t.Errorf("%d twice so far, and the findings are %v", twice, v.Counts)
 	}
-	n.patient(append(args, "--resend", "--yes", "--max", "9", "--reason", "INC-316: forgotten by the restore")...).want(1, "2 jobs sent")
-	n.patient(append(args, "--resend", "--yes", "--max", "9", "--reason", "once more")...) // by a colleague
-	n.patient("--yes", "queue", "resume", "orders", "--reason", "INC-316: compared with the bank").want(0, "1 rule ended")
+	n.run(append(args, "--resend", "--yes", "--max", "9", "--reason", "INC-316: forgotten by the restore")...).want(1, "2 jobs sent")
+	n.run(append(args, "--resend", "--yes", "--max", "9", "--reason", "once more")...) // by a colleague
+	n.run("--yes", "queue", "resume", "orders", "--reason", "INC-316: compared with the bank").want(0, "1 rule ended")
 	n.idle()
 	// What had an effect was sent to nobody; A-3 is the page's price of a queue that comes back.
 	want["A-3"], want["A-7"], want["A-8"] = 2, 1, 1
 	n.charged(want)
 	n.ledger()
 	v = evidenceView{}
-	n.patient(append(args, "-o", "json")...).want(1).json(&v)
+	n.run(append(args, "-o", "json")...).want(1).json(&v)
 	if v.Counts["missing"] != 0 || v.Counts["duplicate"] != 1 || v.Counts["effect without a key"] != 3 || v.ToSend != 0 {
 		t.Errorf("after the resend the findings are %v", v.Counts)
 	}

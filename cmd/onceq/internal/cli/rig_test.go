@@ -59,7 +59,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := sqlitestore.New(db, nil)
+	store, err := sqlitestore.New(db, &sqlitestore.Options{BusyTimeout: 10 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	_ "modernc.org/sqlite" // registers the driver "sqlite"
 
@@ -20,6 +21,10 @@ import (
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 )
 
+// busyTimeout is how long a command waits for the file's lock, which busy workers may hold in turns
+// for seconds: a person can wait for that, and a script should not fail of it.
+const busyTimeout = 10 * time.Second
+
 func (p *Places) sqlite(ctx context.Context, s settings.StoreURL) (dedupe.Store, error) {
 	if _, err := os.Stat(s.Path); err != nil {
 		return nil, err // a slip in the name shall not make a file
@@ -29,7 +34,7 @@ func (p *Places) sqlite(ctx context.Context, s settings.StoreURL) (dedupe.Store,
 		return nil, err
 	}
 	p.closing(db.Close)
-	st, err := sqlitestore.New(db, &sqlitestore.Options{Table: s.Table})
+	st, err := sqlitestore.New(db, &sqlitestore.Options{Table: s.Table, BusyTimeout: busyTimeout})
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +58,7 @@ func (p *Places) sqliteQueue(ctx context.Context, q settings.QueueURL) (broker.B
 		return nil, err
 	}
 	p.closing(db.Close)
-	st, err := sqlitestore.New(db, nil) // for its writer: its table need not be there
+	st, err := sqlitestore.New(db, &sqlitestore.Options{BusyTimeout: busyTimeout}) // for its writer: its table need not be there
 	if err != nil {
 		return nil, err
 	}
