@@ -66,7 +66,7 @@ func checkClaim(q *dedupe.ClaimRequest) error {
 	if err := q.Validate(); err != nil {
 		return err
 	}
-	if n := len(q.Owner) + len(q.MessageID) + len(q.Fingerprint); n > maxLabels {
+	if n := len(clean(q.Owner)) + len(clean(q.MessageID)) + len(q.Fingerprint); n > maxLabels {
 		return fmt.Errorf("%w: ClaimRequest.Owner, MessageID and Fingerprint have %d bytes, the limit is %d", dedupe.ErrBadRequest, n, maxLabels)
 	}
 	return nil
@@ -129,12 +129,15 @@ func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Se
 	for i := range ss {
 		t, a := &ss[i], &as[i]
 		found := s.claims.recall(t.Token)
-		cs[i] = &change{key: t.Key, found: found, sure: isOf(found, t.Key), patient: t.Joined}
+		cs[i] = &change{key: t.Key, found: found, sure: isOf(found, t.Key), patient: t.Joined, dated: true}
 		if err := cmp.Or(t.Validate(), records.CheckSize("Settlement.Result", t.Result, maxResult)); err != nil {
 			cs[i].finish(fmt.Errorf("firestorestore: %w", err))
 			continue
 		}
 		cs[i].decide = func(found *stored, at reading) (*stored, error) {
+			if found != nil && found == cs[i].next {
+				return s.redated(found, t.Retain, at), nil
+			}
 			r := found.record()
 			var changed bool
 			*a, changed = machine.ApplySettle(&r, t, at.now)
@@ -197,6 +200,20 @@ func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, err
 		errs[i] = c.err
 	}
 	return errs, nil
+}
+
+// redated is what was written by the time of a host that stood still, by the right time: it would
+// expire too early. Nil where it does not expire.
+func (s *Store) redated(was *stored, retain time.Duration, at reading) *stored {
+	r := was.rec
+	if r.Expires.IsZero() {
+		return nil
+	}
+	r.Updated, r.Expires = at.now, at.now.Add(cmp.Or(retain, dedupe.DefaultRetention))
+	if !r.Finished.IsZero() {
+		r.Finished = at.now
+	}
+	return s.encode(&r, was, was.commit)
 }
 
 // record is a copy of what is stored, the zero Record where nothing is.

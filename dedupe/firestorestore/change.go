@@ -1,6 +1,7 @@
 package firestorestore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,12 +46,16 @@ type change struct {
 	decide func(found *stored, at reading) (*stored, error)
 	// lease: the write begins or prolongs one, so it must not be late without anybody's knowledge.
 	lease bool
+	// dated: what is written may expire, so the time must be right. decide is asked once more, with
+	// what it wrote, where it was not.
+	dated bool
 	// patient waits for whoever holds the document until the context ends.
 	patient bool
 
 	over    bool
 	err     error
 	next    *stored // what the last try has written, or would have
+	tried   reading // the time by which the last try was decided
 	unknown bool    // a try may have been carried out
 	refused int     // tries that were, because another has changed the document
 	held    int     // tries that met a transaction
@@ -106,7 +111,7 @@ func (s *Store) round(ctx context.Context, call string, open []*change) error {
 		if c.over || named[c.key] {
 			continue
 		}
-		named[c.key] = true
+		named[c.key], c.tried = true, at
 		if c.next, err = c.decide(c.found, at); err == nil && c.next != nil {
 			err = s.fit(c)
 		}
@@ -123,8 +128,9 @@ func (s *Store) round(ctx context.Context, call string, open []*change) error {
 			batch = append(batch, c)
 		}
 	}
-	s.send(ctx, call, batch, at)
-	return s.pause(ctx, call, batch)
+	s.send(ctx, call, batch)
+	s.pause(ctx, call, batch)
+	return nil
 }
 
 // refresh reads what is not known, and tells a write whose answer was lost from one that was never
@@ -150,8 +156,8 @@ func (s *Store) refresh(ctx context.Context, call string, open []*change) error 
 		case err != nil:
 			c.finish(fmt.Errorf("firestorestore: %s: %w", call, err))
 		case c.unknown && found != nil && s.equals(c.next, found):
-			c.next.at = found.at
-			c.over = true
+			c.sure = true
+			c.made(found.at)
 		default:
 			c.found, c.sure = found, true
 		}
@@ -182,7 +188,7 @@ func (s *Store) fit(c *change) error {
 }
 
 // send writes a batch, in as many requests as it needs, all at once.
-func (s *Store) send(ctx context.Context, call string, batch []*change, at reading) {
+func (s *Store) send(ctx context.Context, call string, batch []*change) {
 	var wg sync.WaitGroup
 	for len(batch) > 0 {
 		n, size := 0, 0
@@ -192,15 +198,15 @@ func (s *Store) send(ctx context.Context, call string, batch []*change, at readi
 		}
 		part := batch[:n]
 		if batch = batch[n:]; len(batch) == 0 {
-			s.sendPart(ctx, call, part, at)
+			s.sendPart(ctx, call, part)
 			break
 		}
-		wg.Go(func() { s.sendPart(ctx, call, part, at) })
+		wg.Go(func() { s.sendPart(ctx, call, part) })
 	}
 	wg.Wait()
 }
 
-func (s *Store) sendPart(ctx context.Context, call string, part []*change, at reading) {
+func (s *Store) sendPart(ctx context.Context, call string, part []*change) {
 	in := &firestorepb.BatchWriteRequest{Database: s.database, Writes: make([]*firestorepb.Write, len(part))}
 	for i, c := range part {
 		in.Writes[i] = s.write(c.name, c.found, c.next)
@@ -229,17 +235,17 @@ func (s *Store) sendPart(ctx context.Context, call string, part []*change, at re
 			s.clock.observe(t.AsTime(), asked)
 			heard = true
 		}
-		c.made(t, at)
+		c.made(t)
 	}
 }
 
 // made notes that the write was carried out at t. One that came late, because the host slept, is
 // made again: to others its lease may end early, or have ended.
-func (c *change) made(t *timestamppb.Timestamp, at reading) {
+func (c *change) made(t *timestamppb.Timestamp) {
 	c.next.at = t
-	if c.lease && at.isMisled(t.AsTime()) && c.refused < refusals-1 {
+	if (c.lease || c.dated) && c.tried.isMisled(t.AsTime()) && c.refused < refusals-1 {
 		c.refused++
-		c.found = c.next
+		c.found, c.unknown = c.next, true
 		return
 	}
 	c.over = true
@@ -284,15 +290,14 @@ func (c *change) busy(call string) error {
 	return err
 }
 
-// pause waits before the next round, as long as the change with the most failures wants.
-func (s *Store) pause(ctx context.Context, call string, batch []*change) error {
+// pause waits before the next round, as long as the change with the most failures wants. Where the
+// context ends meanwhile, each change has its own answer: busy, or nobody knows.
+func (s *Store) pause(ctx context.Context, call string, batch []*change) {
 	var d time.Duration
-	var last *change
 	for _, c := range batch {
 		if c.over {
 			continue
 		}
-		last = c
 		if c.failed > 0 {
 			d = max(d, retry.Pause(c.failed))
 		}
@@ -300,13 +305,18 @@ func (s *Store) pause(ctx context.Context, call string, batch []*change) error {
 			d = max(d, conflictPause(n))
 		}
 	}
-	if last == nil || retry.Rest(ctx, d) {
-		return nil
+	if !slices.ContainsFunc(batch, func(c *change) bool { return !c.over }) || retry.Rest(ctx, d) {
+		return
 	}
-	if last.held > 0 && !last.unknown {
-		return last.busy(call)
+	for _, c := range batch {
+		switch {
+		case c.over:
+		case c.held > 0 && !c.unknown:
+			c.finish(c.busy(call))
+		default:
+			c.finish(s.explain(ctx, call, cmp.Or(c.cause, ctx.Err())))
+		}
 	}
-	return s.explain(ctx, call, last.cause)
 }
 
 // conflictPause is the one before the n-th repeat: 4 ms doubled up to 250 ms, half of it at random.

@@ -1,6 +1,7 @@
 package firestorestore
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -61,7 +62,7 @@ func (s *Store) probe(ctx context.Context) error {
 	case err != nil:
 		err = s.explain(ctx, "Check", err)
 	}
-	_, undeleted := s.delete(ctx, "Check", &firestorepb.Document{Name: s.name(k), UpdateTime: c.next.at})
+	_, undeleted := s.delete(ctx, "Check", &firestorepb.Document{Name: s.name(k), UpdateTime: cmp.Or(c.next, c.found).at})
 	return errors.Join(err, undeleted)
 }
 

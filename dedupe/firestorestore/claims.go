@@ -1,6 +1,7 @@
 package firestorestore
 
 import (
+	"crypto/rand"
 	"maps"
 	"sync"
 
@@ -18,12 +19,12 @@ type claims struct {
 }
 
 // elided stands for saved steps that are too large to be remembered. What depends on them alone is
-// whether they change.
-var elided = []byte{0}
+// whether they change. It is drawn, because nothing that a job saves may be taken for it.
+var elided = []byte(rand.Text())
 
 const maxRemembered = 1 << 10
 
-func isElided(state []byte) bool { return len(state) == 1 && &state[0] == &elided[0] }
+func isElided(state []byte) bool { return len(state) == len(elided) && &state[0] == &elided[0] }
 
 func (c *claims) remember(t dedupe.Token, st *stored) {
 	if n := len(st.rec.State); n > maxRemembered {

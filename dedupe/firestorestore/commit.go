@@ -95,6 +95,7 @@ type commit struct {
 	result []byte
 	f      func(context.Context, *firestore.Transaction) error
 	id     string // names this call, so that it knows its own transaction again
+	runs   int    // of f
 }
 
 // userError is f's own error.
@@ -136,14 +137,50 @@ func (c *commit) carryOut(ctx context.Context) error {
 		var own userError
 		switch {
 		case last == nil:
+			if at.isMisled(next.at.AsTime()) {
+				next = c.redate(ctx, next)
+			}
 			c.s.claims.remember(c.lease.Token, next)
 			return nil
 		case errors.As(last, &own):
-			return own.error
+			return c.refused(ctx, own.error)
 		case ctx.Err() != nil:
 			return c.s.explain(ctx, "Commit", last)
 		}
 	}
+}
+
+// refused is what f's own error comes to. If f ran before, that transaction's answer may be lost,
+// and f has met its own writes.
+func (c *commit) refused(ctx context.Context, own error) error {
+	if c.runs < 2 {
+		return own
+	}
+	found, err := c.look(ctx)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", own, err)
+	case found != nil && found.rec.Token == c.lease.Token && found.commit == c.id:
+		c.s.claims.remember(c.lease.Token, found)
+		return nil
+	}
+	return own
+}
+
+// redate puts the times of a completion right that was written by the time of a host that stood
+// still. If that fails, the job is done all the same.
+func (c *commit) redate(ctx context.Context, was *stored) *stored {
+	ch := &change{key: c.lease.Key, found: was, sure: true}
+	ch.decide = func(found *stored, at reading) (*stored, error) {
+		if found != was {
+			return nil, nil
+		}
+		return c.s.redated(was, max(0, c.job.Retain()), at), nil
+	}
+	if err := c.s.run(ctx, "Commit", []*change{ch}); err != nil || ch.err != nil || ch.next == nil {
+		return was
+	}
+	return ch.next
 }
 
 func (c *commit) look(ctx context.Context) (*stored, error) {
@@ -200,16 +237,20 @@ func (c *commit) transact(ctx context.Context, found, next *stored) error {
 		updates = append(updates, firestore.Update{Path: f, Value: firestore.Delete})
 	}
 	var done firestore.CommitResponse
+	var sent asked
 	err := c.s.client.RunTransaction(ctx, func(ctx context.Context, tx *firestore.Transaction) error {
 		if c.f != nil {
+			c.runs++
 			if err := c.f(ctx, tx); err != nil {
 				return userError{err}
 			}
 		}
+		sent = c.s.clock.ask()
 		return tx.Update(ref, updates, firestore.LastUpdateTime(found.at.AsTime()))
 	}, firestore.WithCommitResponseTo(&done))
 	if err == nil {
 		next.at = timestamppb.New(done.CommitTime())
+		c.s.clock.observe(done.CommitTime(), sent)
 	}
 	return err
 }
@@ -217,6 +258,9 @@ func (c *commit) transact(ctx context.Context, found, next *stored) error {
 // goOn tells whether a transaction that was not made is to be tried again. untouched: the record
 // stands as the transaction wanted it, so it was not the reason.
 func (c *commit) goOn(err error, untouched bool) error {
+	if _, told := status.FromError(err); !told { // by the client, such as a read behind a write
+		return fmt.Errorf("firestorestore: Commit: nothing was written: %w", err)
+	}
 	switch code := status.Code(err); {
 	case code == codes.Aborted || passes(code):
 		return nil

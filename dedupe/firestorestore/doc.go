@@ -84,7 +84,8 @@
 // The fence of a key rises over Forget, which leaves a document of some hundred bytes for 31 days.
 // Each fence is above the last one and above the milliseconds since 1970. So it also rises after
 // Firestore has deleted the document, and in a database that was restored from a backup. This
-// assumes that nobody claims one key more than once a millisecond for a retention.
+// assumes that nobody claims one key more than once a millisecond for a retention, and that no
+// retention is shorter than the quickest answer of the service, which is ten seconds at most.
 //
 // A worker may be frozen: by SIGSTOP, by a suspended host, in Cloud Run between requests. It holds
 // its claims until their leases end. Then another worker takes them over. When the frozen one

@@ -205,10 +205,11 @@ func (st *stored) weight() int {
 	return n
 }
 
-// rough is weight and somewhat more, at once.
+// rough is weight and somewhat more, at once. Texts that are no UTF-8 are stored with up to twice
+// their length.
 func (st *stored) rough() int {
 	r := &st.rec
-	return 12<<10 + len(r.Result) + len(r.State) + st.elided + len(r.ErrClass) + len(r.FirstErr) + len(r.LastErr)
+	return 12<<10 + len(r.Result) + len(r.State) + st.elided + 2*(len(r.ErrClass)+len(r.FirstErr)+len(r.LastErr))
 }
 
 // form is how a store writes records: where, and what the expiry is called.

@@ -242,6 +242,7 @@ func TestCheck(t *testing.T) {
 		{name: "no right to ask", change: func(a *setup) { a.err = status.Error(codes.PermissionDenied, "The caller does not have permission") }, want: []string{"does not have permission"}},
 		{name: "no right to write", fault: firestorefake.Fault{Method: "BatchWrite", Code: codes.PermissionDenied, Message: "Missing or insufficient permissions."}, want: []string{"roles/datastore.user"}},
 		{name: "no right to read", fault: firestorefake.Fault{Method: "BatchGetDocuments", Code: codes.PermissionDenied}, want: []string{"roles/datastore.user"}},
+		{name: "a refusal that was none", fault: firestorefake.Fault{Method: "BatchWrite", Count: 1, Code: codes.ResourceExhausted, Applied: true}},
 		{name: "no right to delete", fault: firestorefake.Fault{Method: "BatchWrite", Skip: 1, Code: codes.PermissionDenied, Entries: []int{0}}, want: []string{"roles/datastore.user"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

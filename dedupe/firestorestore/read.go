@@ -85,9 +85,7 @@ func (s *Store) time(ctx context.Context, call string) (reading, error) {
 			return reading{}, err
 		}
 	}
-	sent := time.Now() // the host sleeps all the time; nothing better is to be had
-	now, _ := s.clock.now()
-	return reading{now, sent}, nil
+	return reading{}, silent{fmt.Errorf("firestorestore: %s: the time is not known: the host's clock was set, or the host slept, during each of three reads", call)}
 }
 
 // Get reads records, strongly consistent, all in one request. It is for people, and for what never
@@ -108,13 +106,16 @@ func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, err
 	if err != nil {
 		return nil, err
 	}
-	now, _ := s.clock.now()
+	at, err := s.time(ctx, "Get")
+	if err != nil {
+		return nil, err
+	}
 	for i, k := range ks {
 		st, err := s.decode(k, docs[names[i]])
 		if err != nil {
 			return nil, fmt.Errorf("firestorestore: Get: %w", err)
 		}
-		if st != nil && st.rec.Status != 0 && !st.rec.Expired(now) {
+		if st != nil && st.rec.Status != 0 && !st.rec.Expired(at.now) {
 			found[i] = &st.rec
 		}
 	}

@@ -85,4 +85,28 @@ var clouds = []mutant{
 		Package: "dedupe/firestorestore", Test: "TestRivalAfterALostRelease",
 		Why: "a release that was carried out is told as a lost lease, which says that nothing was written",
 	},
+	{
+		File: "dedupe/firestorestore/claims.go", Text: "[]byte(rand.Text())",
+		With:    "append([]byte{0}, rand.Text()[:0]...)",
+		Package: "dedupe/firestorestore", Test: "TestAnyStateAfterALargeOne",
+		Why: "a small step behind a large one is taken for the store's own mark, and is not saved",
+	},
+	{
+		File: "dedupe/firestorestore/change.go", Text: "\t\t\tc.made(found.at)\n",
+		With:    "\t\t\tc.next.at, c.over = found.at, true\n",
+		Package: "dedupe/firestorestore", Test: "TestHostStoodStill",
+		Why: "a claim whose host stood still, and whose answer was lost, is won although its lease is over",
+	},
+	{
+		File: "dedupe/firestorestore/commit.go", Text: "return c.refused(ctx, own.error)",
+		With:    "return own.error",
+		Package: "dedupe/firestorestore", Test: "TestCommitMeetsItself",
+		Why: "a Commit that was written tells the error of a second run, which met the first one's writes",
+	},
+	{
+		File: "dedupe/firestorestore/change.go", Text: "(c.lease || c.dated) && ",
+		With:    "c.lease && ",
+		Package: "dedupe/firestorestore", Test: "TestExpiryOfAHostThatStoodStill",
+		Why: "a job that is done on a host that stood still has expired when it is written, and runs again",
+	},
 }
