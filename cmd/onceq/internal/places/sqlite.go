@@ -58,7 +58,8 @@ func (p *Places) sqliteQueue(ctx context.Context, q settings.QueueURL) (broker.B
 		return nil, err
 	}
 	p.closing(db.Close)
-	st, err := sqlitestore.New(db, &sqlitestore.Options{BusyTimeout: busyTimeout}) // for its writer: its table need not be there
+	// It is for its writer: its table need not be there.
+	st, err := sqlitestore.New(db, &sqlitestore.Options{BusyTimeout: busyTimeout})
 	if err != nil {
 		return nil, err
 	}
