@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
@@ -72,6 +73,9 @@ func (s *Store) boundTries(stack *middleware.Stack) error {
 			try, cancel := context.WithTimeout(ctx, d)
 			defer cancel()
 			out, meta, err := next.HandleFinalize(try, in)
+			if lost, ok := ctx.Value(lostKey{}).(*atomic.Bool); ok && err != nil && !refusedBy(err) {
+				lost.Store(true)
+			}
 			if err != nil && try.Err() != nil && ctx.Err() == nil && !answeredBy(err) {
 				err = &tryError{after: d, cause: err}
 			}
@@ -87,6 +91,12 @@ func (s *Store) boundTries(stack *middleware.Stack) error {
 func answeredBy(err error) bool {
 	var re *smithyhttp.ResponseError
 	return errors.As(err, &re) && re.HTTPStatusCode() != 0
+}
+
+// refusedBy reports whether err is the service's word that it has done nothing.
+func refusedBy(err error) bool {
+	var re *smithyhttp.ResponseError
+	return errors.As(err, &re) && re.HTTPStatusCode() >= http.StatusBadRequest && re.HTTPStatusCode() < http.StatusInternalServerError
 }
 
 // tryError is a try that was given up. It hides that its own context has ended, because the call's

@@ -315,18 +315,18 @@ func TestWrittenCommits(t *testing.T) {
 		if err := s.Commit(t.Context(), j, nil, line("ledger", "1")); err == nil {
 			t.Error("a cancelled transaction was written")
 		}
-		if s.written.take(j.Of.Token) {
+		if s.written.take(j.Of.Token).written {
 			t.Error("a Commit that failed is remembered")
 		}
 		fails = false
 		for range maxWritten + 10 {
 			j.Of.Token = newToken()
-			s.written.add(j.Of.Token)
+			s.written.note(j.Of.Token, ended{to: dedupe.Done, written: true})
 		}
-		if n := len(s.written.tokens); n > maxWritten || !s.written.take(j.Of.Token) || s.written.take(j.Of.Token) {
+		if n := len(s.written.tokens); n > maxWritten || !s.written.take(j.Of.Token).written || s.written.take(j.Of.Token).written {
 			t.Errorf("%d are remembered, and the last one not once", n)
 		}
-		if err := s.Commit(t.Context(), j, nil, line("ledger", "1")); err != nil || !s.written.take(j.Of.Token) {
+		if err := s.Commit(t.Context(), j, nil, line("ledger", "1")); err != nil || !s.written.take(j.Of.Token).written {
 			t.Errorf("Commit: %v, and it is not remembered", err)
 		}
 		if n := len(st.of("UpdateItem")); n > 0 {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
@@ -75,7 +76,10 @@ func (s *Store) joining(call string, job dedupe.Owned, result any) (dedupe.Lease
 // one's.
 func (s *Store) completion(l dedupe.Lease, result []byte, job dedupe.Owned, commit string, tight bool) types.TransactWriteItem {
 	w := s.write("complete")
-	w.end(l.Key, dedupe.Done, s.now(), max(0, job.Retain()))
+	sent := time.Now()
+	at, retain := reading{s.now(), sent}, max(0, job.Retain())
+	s.written.note(l.Token, ended{to: dedupe.Done, retain: retain, at: at})
+	w.end(l.Key, dedupe.Done, at.now, retain)
 	w.done(result, tight)
 	if commit != "" {
 		w.set(attrCommit, text(commit))
@@ -154,38 +158,47 @@ func (s *Store) Commit(ctx context.Context, job dedupe.Owned, result any, items 
 		err = c.send(ctx, true)
 	}
 	if err = c.explain(ctx, err); err == nil {
-		s.written.add(lease.Token)
+		by := s.written.take(lease.Token)
+		s.redate(ctx, lease.Key, lease.Token, by)
+		by.to, by.written = dedupe.Done, true
+		s.written.note(lease.Token, by)
 	}
 	return err
 }
 
-// writtenCommits are the claims whose Commits were answered with success. The settlement that
-// follows has nothing to ask, which saves a write a job. A token that is forgotten costs that write
-// and nothing else.
+// writtenCommits are the claims whose completions were sent, and whether that was answered with
+// success. If so, the settlement that follows has nothing to ask, which saves a write a job. If
+// not, it puts the times right of what a host that stood still has completed. A token that is
+// forgotten costs that and nothing else.
 type writtenCommits struct {
 	mu     sync.Mutex
-	tokens map[dedupe.Token]struct{}
+	tokens map[dedupe.Token]ended
 }
 
 // maxWritten bounds those that nobody settles.
 const maxWritten = 10000
 
-func (w *writtenCommits) add(t dedupe.Token) {
+// note keeps e. Of several completions that may have been written the first counts: its time is the
+// oldest.
+func (w *writtenCommits) note(t dedupe.Token, e ended) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.tokens == nil || len(w.tokens) >= maxWritten {
-		w.tokens = make(map[dedupe.Token]struct{})
+	if e.to == 0 || w.tokens[t].to != 0 && !e.written {
+		return
 	}
-	w.tokens[t] = struct{}{}
+	if w.tokens == nil || len(w.tokens) >= maxWritten {
+		w.tokens = make(map[dedupe.Token]ended)
+	}
+	w.tokens[t] = e
 }
 
-// take reports whether t was there, and removes it.
-func (w *writtenCommits) take(t dedupe.Token) bool {
+// take removes what is known of t.
+func (w *writtenCommits) take(t dedupe.Token) ended {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	_, ok := w.tokens[t]
+	e := w.tokens[t]
 	delete(w.tokens, t)
-	return ok
+	return e
 }
 
 // commit is a Commit on its way.

@@ -227,6 +227,18 @@ var guardedCases = []guarded{
 		})
 		return noted(tb, s, other, l, 0, dedupe.Parked)
 	}},
+	{"what a host that stood still puts right is its own end only", func(tb testing.TB, s, other *Store) error {
+		var now dedupe.Lease
+		s = before(tb, s, 3, func() { now = claimOne(tb, other, request("stood still")) })
+		l := claimOne(tb, s, request("stood still"))
+		s.clock.least -= 2 * time.Hour
+		s.clock.most -= 2 * time.Hour
+		settleOne(tb, s, l, dedupe.Released)
+		if it := rawItem(tb, other, l.Key); now.Fence == 0 || it[other.ttl] != nil {
+			return fmt.Errorf("the next claim is %+v, and its item %v", now, it)
+		}
+		return nil
+	}},
 	{"a joined settlement makes no record", func(tb testing.TB, s, other *Store) error {
 		q := request("joined")
 		as, err := s.Settle(tb.Context(), []dedupe.Settlement{{Key: q.Key, Token: q.Token, To: dedupe.Done, Joined: true}})
@@ -359,6 +371,7 @@ func TestConditions(t *testing.T) {
 		{"park", ownToken.name},
 		{"park", stillClaimed.name},
 		{"touch", ownToken.name},
+		{"redate", ownToken.name},
 		{"complete", ownToken.name},
 		{"complete", notSettled.name},
 	}

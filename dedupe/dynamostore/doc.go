@@ -166,6 +166,10 @@
 // than that beside its own time ([signatures]). The claim is then written anew by the time of the
 // refusal.
 //
+// A suspended host, both of whose clocks stood still, is noticed by the next answer. If that is the
+// answer to a renewal, a settlement or a Commit, one write more puts its times right. So the lease
+// and the retention are whole.
+//
 // Nothing on the way may spoil the Date. If answers come without a Date, or without their
 // X-Amzn-Requestid, the store takes the host's time as it is. If a proxy replaces the Date, the
 // store believes the proxy.

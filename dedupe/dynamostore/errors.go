@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
@@ -70,3 +71,17 @@ func (s *Store) explain(ctx context.Context, call string, err error) error {
 
 // foreign is the error of an item that this store has not written. It concerns its own entry only.
 func foreign(call string, err error) error { return fmt.Errorf("dynamostore: %s: %w", call, err) }
+
+type lostKey struct{}
+
+// candid answers an entry by do. A lost lease says that nothing was written. If the answer of a try
+// was lost, that try may have written, and another have won the key since: then the outcome is
+// open, and whoever asks again learns it.
+func candid(ctx context.Context, call string, do func(ctx context.Context) error) error {
+	lost := new(atomic.Bool)
+	err := do(context.WithValue(ctx, lostKey{}, lost))
+	if lost.Load() && errors.Is(err, dedupe.ErrLeaseLost) {
+		return silent{fmt.Errorf("dynamostore: %s: the outcome is unknown: the answer of a try was lost, and the key has moved on since", call)}
+	}
+	return err
+}

@@ -190,7 +190,7 @@ func (s *Store) scan(q *dedupe.Query) *dynamodb.ScanInput {
 // [dedupe.ErrBusy].
 func (s *Store) Forget(ctx context.Context, fs []dedupe.Forgotten) ([]error, error) {
 	return answers(ctx, s, fs, func(f *dedupe.Forgotten) (answer, err error) {
-		err = s.forget(ctx, f)
+		err = candid(ctx, "Forget", func(ctx context.Context) error { return s.forget(ctx, f) })
 		return err, err
 	})
 }

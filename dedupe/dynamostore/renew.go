@@ -21,7 +21,11 @@ const renewTries = 5
 // longer than some tens of milliseconds is [dedupe.ErrBusy].
 func (s *Store) Renew(ctx context.Context, ns []dedupe.Renewal) ([]dedupe.Renewed, error) {
 	return answers(ctx, s, ns, func(n *dedupe.Renewal) (dedupe.Renewed, error) {
-		end, err := s.renew(ctx, n)
+		var end time.Time
+		err := candid(ctx, "Renew", func(ctx context.Context) (err error) {
+			end, err = s.renew(ctx, n)
+			return err
+		})
 		return dedupe.Renewed{Deadline: end, Err: err}, err
 	})
 }

@@ -21,7 +21,11 @@ import (
 // transaction until ctx ends, because only that end tells what became of the job.
 func (s *Store) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
 	return answers(ctx, s, ss, func(t *dedupe.Settlement) (dedupe.Settled, error) {
-		st, err := s.settle(ctx, t)
+		var st dedupe.Status
+		err := candid(ctx, "Settle", func(ctx context.Context) (err error) {
+			st, err = s.settle(ctx, t)
+			return err
+		})
 		return dedupe.Settled{Status: st, Err: err}, err
 	})
 }
@@ -30,12 +34,35 @@ func (s *Store) settle(ctx context.Context, t *dedupe.Settlement) (dedupe.Status
 	if err := cmp.Or(t.Validate(), records.CheckSize("Settlement.Result", t.Result, maxResult)); err != nil {
 		return 0, fmt.Errorf("dynamostore: %w", err)
 	}
-	if t.Joined && s.written.take(t.Token) {
-		return dedupe.Done, nil // done wins over what the handler has returned, and does not change
+	if t.Joined {
+		return s.settleJoined(ctx, t)
 	}
-	if t.Joined && t.To == dedupe.Done {
-		return s.probe(ctx, t)
+	return s.conclude(ctx, t)
+}
+
+// settleJoined settles what a transaction completes, or may have completed.
+func (s *Store) settleJoined(ctx context.Context, t *dedupe.Settlement) (st dedupe.Status, err error) {
+	by := s.written.take(t.Token)
+	switch {
+	case by.written:
+		return dedupe.Done, nil // it wins over what the handler has returned, and does not change
+	case t.To == dedupe.Done:
+		st, err = s.probe(ctx, t)
+	default:
+		st, err = s.conclude(ctx, t)
 	}
+	if err != nil {
+		s.written.note(t.Token, by) // for the repeat
+		return 0, err
+	}
+	if st == by.to {
+		s.redate(ctx, t.Key, t.Token, by)
+	}
+	return st, nil
+}
+
+// conclude writes the end of a claim.
+func (s *Store) conclude(ctx context.Context, t *dedupe.Settlement) (dedupe.Status, error) {
 	at, err := s.sure(ctx, t.Key, t.Token, t.Joined)
 	if err != nil {
 		return 0, s.explain(ctx, "Settle", err)
@@ -49,11 +76,16 @@ func (s *Store) settle(ctx context.Context, t *dedupe.Settlement) (dedupe.Status
 	case err != nil:
 		return 0, s.explain(ctx, "Settle", err)
 	case no == nil:
+		s.redate(ctx, t.Key, t.Token, ended{to: t.To, retain: t.Retain, at: at})
 		return t.To, nil
 	}
 	found, err := s.decode(no.item)
 	if err != nil {
 		return 0, foreign("Settle", err)
+	}
+	if found != nil && found.rec.Token == t.Token && found.rec.Updated.Equal(at.now) {
+		// A try of this call has written it, and its answer was lost.
+		s.redate(ctx, t.Key, t.Token, ended{to: found.rec.Status, retain: t.Retain, at: at})
 	}
 	if isLate(found, t) {
 		return s.noteLate(ctx, t, at.now)
@@ -163,13 +195,50 @@ func (s *Store) settlement(t *dedupe.Settlement, now time.Time, tight bool) *wri
 	return w
 }
 
+// ended is how a claim has ended, and by which time.
+type ended struct {
+	to      dedupe.Status
+	retain  time.Duration
+	at      reading
+	written bool // false where nobody knows
+}
+
+// redateTries bound the writes for a host that stands still again and again.
+const redateTries = 3
+
+// redate puts the times right of what has ended by the time of a host that stood still, because it
+// would expire too early, and its next delivery would run it again. If that fails, it has ended all
+// the same.
+func (s *Store) redate(ctx context.Context, k dedupe.Key, t dedupe.Token, e ended) {
+	for range redateTries {
+		if e.to == 0 || e.to == dedupe.Parked || !s.clock.isMisled(e.at) {
+			return
+		}
+		var err error
+		if e.at, err = s.sure(ctx, k, t, false); err != nil {
+			return
+		}
+		w := s.write("redate")
+		w.dated(e.to, e.at.now, e.retain)
+		w.own(t)
+		if _, no, err := w.update(ctx, k, false, types.ReturnValueNone); err != nil || no != nil {
+			return
+		}
+	}
+}
+
 // end writes what every settlement does.
 func (w *write) end(k dedupe.Key, to dedupe.Status, now time.Time, retain time.Duration) {
 	w.set(attrStatus, text(to.String()))
-	w.set(attrUpdated, moment(now))
-	w.add(attrVersion, 1)
 	w.drop(attrLease)
 	w.setText(attrAttention, attention(k, to))
+	w.dated(to, now, retain)
+}
+
+// dated writes the times of what has ended.
+func (w *write) dated(to dedupe.Status, now time.Time, retain time.Duration) {
+	w.set(attrUpdated, moment(now))
+	w.add(attrVersion, 1)
 	if to == dedupe.Released {
 		w.drop(attrFinished, attrStarted)
 	} else {

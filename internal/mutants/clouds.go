@@ -109,4 +109,34 @@ var clouds = []mutant{
 		Package: "dedupe/firestorestore", Test: "TestExpiryOfAHostThatStoodStill",
 		Why: "a job that is done on a host that stood still has expired when it is written, and runs again",
 	},
+	{
+		File: "dedupe/dynamostore/settle.go", Text: "\t\ts.redate(ctx, t.Key, t.Token, ended{to: t.To, retain: t.Retain, at: at})\n", With: "",
+		Package: "dedupe/dynamostore", Test: "TestExpiryOfAHostThatStoodStill/failed",
+		Why: "a job that ended on a host that stood still has expired when it is written, and runs again",
+	},
+	{
+		File: "dedupe/dynamostore/settle.go", Text: "found.rec.Updated.Equal(at.now)", With: "false",
+		Package: "dedupe/dynamostore", Test: "TestExpiryOfAHostThatStoodStill/done,_the_answer_lost",
+		Why: "the same, where the answer to its end was lost as well",
+	},
+	{
+		File: "dedupe/dynamostore/complete.go", Text: "\t\ts.redate(ctx, lease.Key, lease.Token, by)\n", With: "",
+		Package: "dedupe/dynamostore", Test: "TestExpiryOfAHostThatStoodStill/commit",
+		Why: "a Commit on a host that stood still has expired when it is written, and the job runs again",
+	},
+	{
+		File: "dedupe/dynamostore/settle.go", Text: "\t\ts.redate(ctx, t.Key, t.Token, by)\n", With: "",
+		Package: "dedupe/dynamostore", Test: "TestExpiryOfAHostThatStoodStill/the_user's_own_transaction",
+		Why: "the same, where the user sends the transaction, or its answer never came",
+	},
+	{
+		File: "dedupe/dynamostore/errors.go", Text: "if lost.Load() && errors.Is(err, dedupe.ErrLeaseLost) {", With: "if lost == nil {",
+		Package: "dedupe/dynamostore", Test: "TestRivalAfterALostAnswer",
+		Why: "a release that was carried out is told as a lost lease, of which nothing was written",
+	},
+	{
+		File: "dedupe/dynamostore/complete.go", Text: "found.rec.Status == dedupe.Done && found.commit == c.id:", With: "found.commit == \"\":",
+		Package: "dedupe/dynamostore", Test: "TestCommitMeetsItself",
+		Why: "a Commit whose answer was lost meets its own writes and tells them as a lost lease",
+	},
 }
