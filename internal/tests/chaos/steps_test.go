@@ -228,8 +228,8 @@ func (p *path) asked(w http.ResponseWriter, r *http.Request) {
 }
 
 // quiet waits until nothing befalls a worker that would take another job past its trap, and answers
-// with p.mu held. What a call of the store has kept is not stored again, so nobody would come to the
-// gap behind it. And who is killed is neither stopped nor drained any more.
+// with p.mu held. What a call of the store has kept is not stored again, so nobody would come to
+// the gap behind it. And who is killed is neither stopped nor drained any more.
 func (p *path) quiet(name string, kill bool) *child.Child {
 	for {
 		p.mu.Lock()
