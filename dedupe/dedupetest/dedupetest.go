@@ -56,8 +56,10 @@ type Harness struct {
 type Subject struct {
 	Store dedupe.Store
 	// Age moves every time of k's record d into the past, as though d had gone by since. Where
-	// there is no record it does nothing. Required unless Harness.Virtual is set, and not used
-	// then.
+	// there is no record it does nothing. Nothing outside the suite, such as a database's own TTL,
+	// may delete what has expired only by this: the fence would be gone, and a store may promise
+	// that it rises only after a real retention. Required unless Harness.Virtual is set, and not
+	// used then.
 	Age func(t testing.TB, k dedupe.Key, d time.Duration)
 	// Second opens the same data once more, as another process would, and releases it through
 	// t.Cleanup.

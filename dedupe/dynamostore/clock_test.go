@@ -149,6 +149,45 @@ func TestWrongClocks(t *testing.T) {
 	}
 }
 
+// TestFenceOutlivesItsItem: TTL has deleted the record after half a minute, and with it the fence.
+// The next one is higher all the same, where the times of the two workers are as far apart as they
+// can be. The first goes by a guess that just stands: a second ahead of its estimate, which is a
+// second ahead of the service. The other knows the time from an answer that took ten seconds.
+func TestFenceOutlivesItsItem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) { // begins at a whole second
+		table := &oneItem{tb: t}
+		on := func(before, after time.Duration) *Store {
+			s, _ := stubbed(t, func(c stubCall) stubAnswer {
+				<-time.After(before)
+				a := table.answer(c)
+				a.late = after
+				return a
+			})
+			return s
+		}
+		first := on(time.Second, 0)
+		first.clock.wall = func() time.Time { return time.Now().Add(1990 * time.Millisecond) }
+		began := time.Now()
+		l := claimOne(t, first, request("k"))
+		if d := time.UnixMilli(int64(l.Fence)).Sub(began); d < 1900*time.Millisecond {
+			t.Fatalf("the first worker's time is %v ahead", d)
+		}
+		<-time.After(999 * time.Millisecond)
+		table.item = nil
+		other := on(0, 9900*time.Millisecond)
+		claimOne(t, other, request("whose answer tells the time"))
+		if d := time.Until(other.now()); d > -9*time.Second {
+			t.Fatalf("the other worker's time is %v ahead", d)
+		}
+		// The worker that has settled the record was behind as well.
+		<-time.After(time.Until(began.Add(30*time.Second - 10*time.Second)))
+		table.item = nil
+		if c := claimAll(t, other, request("k"))[0]; !c.Fresh || c.Lease.Fence <= l.Fence {
+			t.Errorf("%+v after fence %d", c, l.Fence)
+		}
+	})
+}
+
 // TestSuspendedHost: a virtual machine is suspended and both of its clocks stand still. What the
 // next write says of the time is wrong, its answer tells, and it is made again: else the lease
 // would be dead to others while its owner counts on it.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/dedupetest"
+	"github.com/onceq/onceq/internal/dynamokit"
 )
 
 // TestConformance runs each case on a table of its own. The transactions are Commits and, every
@@ -19,7 +20,7 @@ import (
 func TestConformance(t *testing.T) {
 	c := openClient(t)
 	dedupetest.Run(t, dedupetest.Harness{Open: func(t testing.TB) dedupetest.Subject {
-		s := newStore(t, c, newTable(t))
+		s := newLasting(t, c)
 		ledger := newLedger(t, c)
 		begun := 0
 		return dedupetest.Subject{
@@ -37,6 +38,35 @@ func TestConformance(t *testing.T) {
 			Close: s.Close,
 		}
 	}})
+}
+
+// newLasting is a store whose table deletes nothing by itself. The suite makes records old by their
+// times alone. If DynamoDB deleted one of them, its fence would be gone, though no retention has
+// passed: the next fence is another worker's time, which may be some hundred milliseconds behind.
+func newLasting(tb testing.TB, c *dynamodb.Client) *Store {
+	tb.Helper()
+	s, err := New(c, newTable(tb), nil)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if _, err := dynamokit.Create(tb.Context(), s.client, s.newTable()); err != nil {
+		tb.Fatal(err)
+	}
+	return s
+}
+
+// TestAgedRecordsStay: what the suite makes old is not deleted behind its back. DynamoDB Local
+// deletes every ten seconds what has expired.
+func TestAgedRecordsStay(t *testing.T) {
+	t.Parallel()
+	s := newLasting(t, openClient(t))
+	out, err := s.client.DescribeTimeToLive(t.Context(), &dynamodb.DescribeTimeToLiveInput{TableName: &s.table})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := out.TimeToLiveDescription; d != nil && d.TimeToLiveStatus != types.TimeToLiveStatusDisabled {
+		t.Errorf("the suite's table deletes by itself what has expired by attribute %q", deref(d.AttributeName))
+	}
 }
 
 func newLedger(t testing.TB, c *dynamodb.Client) string {

@@ -178,8 +178,10 @@
 // Each fence is above the last one and above the milliseconds since 1970. So it also rises after
 // DynamoDB has deleted the item, and in a table that was restored from a backup. This assumes that
 // the service's clock does not go back by a retention, and that nobody claims one key more than
-// once a millisecond for that long. (A read between the two writes of a claim from a host with a
-// wrong clock may show a fence that no claim is ever won with.)
+// once a millisecond for that long. It also assumes that no retention is shorter than half a
+// minute, because the times of two workers may be some seconds apart. (A [onceq.Processor]'s is a
+// minute at least.) (A read between the two writes of a claim from a host with a wrong clock may
+// show a fence that no claim is ever won with.)
 //
 // A worker may be frozen: by SIGSTOP, by a suspended host, in a Lambda environment between
 // invocations. It holds its claims until their leases end. Then another worker takes them over.

@@ -61,7 +61,7 @@ func idleInPast(t *testing.T, f func(r *rig.Rig, p *past), options ...rig.Option
 		r.Start()
 		rig.Pass(time.Second)
 		f(r, p)
-	}, append(options, func(r *rig.Rig) {
+	}, append([]rig.Option{func(r *rig.Rig) {
 		p.Store = r.Store
 		r.Cfg.Store = p
 		r.Store.Set(func(s *rig.Store) {
@@ -75,7 +75,7 @@ func idleInPast(t *testing.T, f func(r *rig.Rig, p *past), options ...rig.Option
 				return cs
 			}
 		})
-	})...)
+	}}, options...)...)
 }
 
 const wentBack = "the store went back in time"
@@ -155,7 +155,6 @@ func TestSeatWentBack(t *testing.T) {
 	}} {
 		t.Run(name, func(t *testing.T) {
 			idleInPast(t, func(r *rig.Rig, p *past) {
-				option(r)
 				p.least = unseat(r)
 				p.back.Store(1)
 				rig.Pass(2 * rig.Bound)
@@ -171,7 +170,7 @@ func TestSeatWentBack(t *testing.T) {
 				if h := r.W.Health(); h.State != onceq.StatePaused || len(audited(r)) != 1 {
 					r.Errorf("the worker is %+v", h)
 				}
-			}, rig.Steered, rig.Watched)
+			}, rig.Steered, rig.Watched, option)
 		})
 	}
 }
