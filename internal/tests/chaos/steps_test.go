@@ -86,6 +86,8 @@ type path struct {
 	mu     sync.Mutex
 	traps  map[string]*trap
 	crew   map[string]*child.Child
+	calls  map[string]int // by worker: those under way with a job's trap behind them
+	holds  map[string]int // by worker: stops and drains that befall it
 	lives  int
 	closed bool
 	fences map[string]uint64          // the highest that has asked, by key
@@ -113,7 +115,8 @@ func allSteps() bool { return proof.Asked() || *rounds > 0 }
 func newPath(t *testing.T, store string, traps []*trap, seed uint64) *path {
 	t.Helper()
 	p := &path{
-		T: t, traps: map[string]*trap{}, crew: map[string]*child.Child{}, fences: map[string]uint64{}, saved: map[string]uint64{}, keys: map[string]map[string]bool{},
+		T: t, traps: map[string]*trap{}, crew: map[string]*child.Child{}, calls: map[string]int{}, holds: map[string]int{},
+		fences: map[string]uint64{}, saved: map[string]uint64{}, keys: map[string]map[string]bool{},
 	}
 	gate := httptest.NewServer(http.HandlerFunc(p.asked))
 	p.a = walk{Store: store, Database: database(t, store), Gate: gate.URL}
@@ -154,42 +157,98 @@ func newPath(t *testing.T, store string, traps []*trap, seed uint64) *path {
 // asked answers a worker at a gap, when it may go on.
 func (p *path) asked(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	key, step, gap := q.Get("key"), q.Get("step"), q.Get("gap")
+	name, key, step, gap := q.Get("worker"), q.Get("key"), q.Get("step"), q.Get("gap")
 	fence, _ := strconv.ParseUint(q.Get("fence"), 10, 64)
 	p.mu.Lock()
 	p.note(key, step, gap, fence, q.Get("effect"))
-	trap, worker := p.traps[key], p.crew[q.Get("worker")]
-	springs := trap != nil && worker != nil && !trap.sprung && !p.closed && trap.step == step && trap.gap == gap
-	if springs {
-		trap.sprung = true
+	if q.Has(answerArmed) {
+		p.calls[name]--
+	}
+	trap, armed := p.traps[key], false
+	if trap != nil && p.crew[name] != nil {
+		armed = !trap.sprung && !p.closed && trap.step == step
+	}
+	behind := armed && gap == gapCalls && (trap.gap == gapSaved || trap.gap == gapSettled)
+	springs := armed && gap == trap.gap
+	switch {
+	case behind:
+		p.calls[name]++
+	case springs:
+		trap.sprung = trap.deed != fails // that is seen by its letter
+		if trap.deed == stops || trap.deed == drains {
+			p.holds[name]++
+		}
 	}
 	seen := p.fences[key]
 	p.mu.Unlock()
 	switch {
+	case behind:
+		fmt.Fprint(w, answerArmed)
 	case !springs:
 	case trap.deed == kills:
-		worker.Kill()
-		<-worker.Done()
-		p.start(q.Get("worker"))
+		// Where there is none, another job's trap has killed it while this one was in its gap, too.
+		if worker := p.quiet(name, true); worker != nil {
+			worker.Kill()
+			delete(p.crew, name)
+			p.mu.Unlock()
+			<-worker.Done()
+			p.start("")
+			return
+		}
+		p.mu.Unlock()
 	case trap.deed == stops:
-		_ = worker.Signal(syscall.SIGSTOP)
+		if worker := p.quiet(name, false); worker != nil {
+			_ = worker.Signal(syscall.SIGSTOP)
+		}
+		p.mu.Unlock()
 		// Where it has kept all others from writing, nobody takes over.
 		for end := time.Now().Add(p.books.patience() + 2*hold); time.Now().Before(end) && p.highest(key) == seen; {
 			<-time.After(10 * time.Millisecond)
 		}
-		_ = worker.Signal(syscall.SIGCONT)
+		p.release(name)
 	case trap.deed == drains:
+		worker := p.quiet(name, false)
+		p.mu.Unlock()
+		if worker == nil {
+			return // the test has ended
+		}
 		go func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 			defer cancel()
 			if err := worker.Drain(ctx); err != nil && !worker.Killed() {
-				p.say("%s: %v", q.Get("worker"), err)
+				p.say("%s: %v", name, err)
 			}
-			p.start(q.Get("worker"))
+			p.start(name)
 		}()
 		<-time.After(hold / 10) // the drain begins
+		p.release(name)
 	case trap.deed == fails:
-		fmt.Fprint(w, "fail")
+		fmt.Fprint(w, answerFail)
+	}
+}
+
+// quiet waits until nothing befalls a worker that would take another job past its trap, and answers
+// with p.mu held. What a call of the store has kept is not stored again, so nobody would come to
+// the gap behind it. And who is killed is neither stopped nor drained any more.
+func (p *path) quiet(name string, kill bool) *child.Child {
+	for {
+		p.mu.Lock()
+		worker := p.crew[name]
+		if worker == nil || p.closed || p.calls[name] == 0 && (!kill || p.holds[name] == 0) {
+			return worker
+		}
+		p.mu.Unlock()
+		<-time.After(time.Millisecond)
+	}
+}
+
+// release ends a stop or a drain's beginning. The last one lets the worker go on.
+func (p *path) release(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.holds[name]--
+	if worker := p.crew[name]; worker != nil && p.holds[name] == 0 {
+		_ = worker.Signal(syscall.SIGCONT)
 	}
 }
 
@@ -228,11 +287,11 @@ func (p *path) highest(key string) uint64 {
 	return p.fences[key]
 }
 
-// start runs a worker, in the place of one that has gone.
+// start runs a worker, in the place of one that has gone, unless another stands there already.
 func (p *path) start(instead string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
+	if p.closed || instead != "" && p.crew[instead] == nil {
 		return
 	}
 	delete(p.crew, instead)
@@ -347,6 +406,11 @@ func (p *path) look(ctx context.Context, e dlq.Entry, paid map[string][]uint64) 
 	p.Helper()
 	key := e.Ref().Key
 	r := p.record(ctx, key)
+	p.mu.Lock()
+	if trap := p.traps[key]; trap != nil && trap.deed == fails {
+		trap.sprung = true
+	}
+	p.mu.Unlock()
 	f, err := steps.Decode(r.State)
 	if err != nil {
 		p.Fatal(err)

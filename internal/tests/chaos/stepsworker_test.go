@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/onceq/onceq"
@@ -48,53 +49,136 @@ const (
 const (
 	gapBefore, gapIn, gapDid, gapSaving, gapSaved = "before", "in", "did", "saving", "saved"
 	gapSettling, gapSettled                       = "settling", "settled"
+	// No trap is in these: a call of the store begins, and a save was refused.
+	gapCalls, gapRefused = "calls", "refused"
 )
 
-// ask waits at a gap. The answer says whether the job fails here.
-func (a *walk) ask(key, step, gap string, fence uint64, effectKey string) (fails bool) {
-	q := url.Values{"worker": {a.Name}, "key": {key}, "step": {step}, "gap": {gap}, "fence": {fmt.Sprint(fence)}, "effect": {effectKey}}
+// The test's answers.
+const (
+	answerFail  = "fail"  // the job fails here
+	answerArmed = "armed" // the job's trap is behind the call that begins
+)
+
+// ask waits at a gap of the handler's.
+func (a *walk) ask(key, step, gap string, fence uint64, effectKey string) (answer string) {
+	return a.send(url.Values{"key": {key}, "step": {step}, "gap": {gap}, "fence": {fmt.Sprint(fence)}, "effect": {effectKey}})
+}
+
+// askCall waits at a gap of a call of the store. armed is what it answered when the call began.
+func (a *walk) askCall(key, step, gap string, armed bool) bool {
+	q := url.Values{"key": {key}, "step": {step}, "gap": {gap}}
+	if armed {
+		q.Set(answerArmed, "")
+	}
+	return a.send(q) == answerArmed
+}
+
+func (a *walk) send(q url.Values) (answer string) {
+	q.Set("worker", a.Name)
 	res, err := http.Get(a.Gate + "?" + q.Encode())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, a.Name, err)
 		os.Exit(1) // the test has ended
 	}
 	defer res.Body.Close()
-	answer, _ := io.ReadAll(res.Body)
-	return string(answer) == "fail"
+	text, _ := io.ReadAll(res.Body)
+	return string(text)
 }
 
-// gated is the store, which asks before and behind each save and each settlement.
+// gated is the store, which asks before and behind each save and each settlement. The jobs of one
+// call ask at once: none waits for what befalls the worker at another's gap.
 type gated struct {
 	dedupe.Store
 	a *walk
 }
 
 func (g *gated) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
-	g.each(rs, gapSaving, func(int) bool { return true })
+	names, armed := make([]string, len(rs)), make([]bool, len(rs))
+	g.each(rs, func(i int) {
+		if f, err := steps.Decode(rs[i].State); err == nil {
+			names[i] = f.Last()
+		}
+		g.a.askCall(rs[i].Key.Key, names[i], gapSaving, false)
+	})
+	g.each(rs, func(i int) { armed[i] = g.a.askCall(rs[i].Key.Key, names[i], gapCalls, false) })
 	as, err := g.Store.Renew(ctx, rs)
-	g.each(rs, gapSaved, func(i int) bool { return err == nil && as[i].Err == nil })
+	g.each(rs, func(i int) {
+		one := err
+		if one == nil {
+			one = as[i].Err
+		}
+		switch {
+		case one == nil || armed[i] && !isRefusal(one) && g.isKept(ctx, &rs[i], names[i]):
+			g.a.askCall(rs[i].Key.Key, names[i], gapSaved, armed[i])
+		case armed[i]:
+			g.a.askCall(rs[i].Key.Key, names[i], gapRefused, true)
+		}
+	})
 	return as, err
 }
 
-func (g *gated) each(rs []dedupe.Renewal, gap string, is func(i int) bool) {
-	for i, r := range rs {
-		if r.State == nil || !is(i) {
+// each calls f for the saves among the renewals, at once.
+func (g *gated) each(rs []dedupe.Renewal, f func(i int)) {
+	var all sync.WaitGroup
+	for i := range rs {
+		if rs[i].State != nil {
+			all.Go(func() { f(i) })
+		}
+	}
+	all.Wait()
+}
+
+// isRefusal reports whether the error says that the save has not happened, and never will.
+func isRefusal(err error) bool {
+	return errors.Is(err, dedupe.ErrLeaseLost) || errors.Is(err, dedupe.ErrResultSize) || errors.Is(err, dedupe.ErrBadRequest)
+}
+
+// isKept finds out what has become of a save whose answer does not tell. One that was kept does not
+// happen again, so this is the only time that its job is in the gap behind it.
+func (g *gated) isKept(ctx context.Context, r *dedupe.Renewal, step string) bool {
+	for ; ; <-time.After(hold / 10) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*hold)
+		as, err := g.Store.Renew(ctx, []dedupe.Renewal{*r})
+		if err == nil {
+			err = as[0].Err
+		}
+		var rec []*dedupe.Record
+		if errors.Is(err, dedupe.ErrLeaseLost) { // nothing comes after this, and it may have come before
+			rec, err = g.Store.Get(ctx, []dedupe.Key{r.Key})
+		}
+		cancel()
+		switch {
+		case isRefusal(err):
+			return false
+		case err != nil:
 			continue
+		case rec == nil:
+			return true
+		case rec[0] == nil:
+			return false
 		}
-		if f, err := steps.Decode(r.State); err == nil {
-			g.a.ask(r.Key.Key, f.Last(), gap, 0, "")
+		f, err := steps.Decode(rec[0].State)
+		if err != nil {
+			return false
 		}
+		_, has, _ := f.Get(step)
+		return has || rec[0].Status == dedupe.Done
 	}
 }
 
 func (g *gated) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
-	for _, s := range ss {
-		g.a.ask(s.Key.Key, "", gapSettling, 0, "")
+	armed := make([]bool, len(ss))
+	each := func(gap string) {
+		var all sync.WaitGroup
+		for i, s := range ss {
+			all.Go(func() { armed[i] = g.a.askCall(s.Key.Key, "", gap, armed[i]) })
+		}
+		all.Wait()
 	}
+	each(gapSettling)
+	each(gapCalls)
 	as, err := g.Store.Settle(ctx, ss)
-	for _, s := range ss {
-		g.a.ask(s.Key.Key, "", gapSettled, 0, "")
-	}
+	each(gapSettled)
 	return as, err
 }
 
@@ -146,7 +230,7 @@ func (h *stepper) Handle(ctx context.Context, j *onceq.Job) error {
 	key, fence := j.Key().Key, j.Fence()
 	var got []string
 	for i, name := range stepNames {
-		if h.a.ask(key, name, gapBefore, fence, "") {
+		if h.a.ask(key, name, gapBefore, fence, "") == answerFail {
 			return onceq.Permanent(errFails)
 		}
 		if i == 2 && j.Message.Meta.Type == typeSleeps {
