@@ -106,7 +106,7 @@ func (in *intake) crowded(r *run, err error) error {
 	if err == nil || in.isBusy == nil || r.Fence == 0 {
 		return err
 	}
-	if class, _ := r.Last(); class == ClassPostponed || hasWord(err) || !in.isBusy(err) {
+	if class, _ := r.Last(); class == ClassPostponed || verdict.IsMarked(err) || !in.isBusy(err) {
 		return err
 	}
 	if since, tell := in.foreign.crowded.shouldTell(); tell {
@@ -114,16 +114,6 @@ func (in *intake) crowded(r *run, err error) error {
 			engine.ForSo(since), slog.String("job", r.Name()), slog.String("error", verdict.Text(err)))
 	}
 	return Postpone(crowdedFor+mrand.N(crowdedFor/2), err)
-}
-
-// hasWord reports whether the handler has said itself what its error means.
-func hasWord(err error) bool {
-	var permanent *verdict.PermanentError
-	var unknown *verdict.UnknownError
-	var retry *verdict.RetryError
-	var postpone *verdict.PostponeError
-	var notBegun *verdict.NotBegunError
-	return errors.As(err, &permanent) || errors.As(err, &unknown) || errors.As(err, &retry) || errors.As(err, &postpone) || errors.As(err, &notBegun)
 }
 
 // workerHost brings what a Worker has received. The Worker has its messages extended, and acks and

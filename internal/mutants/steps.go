@@ -130,7 +130,7 @@ var stepped = []mutant{
 		Why: "a handler that locks itself out is given back for ever, and never becomes a letter",
 	},
 	{
-		File: "hosts.go", Text: "hasWord(err) || ", With: "",
+		File: "hosts.go", Text: "verdict.IsMarked(err) || ", With: "",
 		Package: "dedupe/sqlitestore", Test: "TestBusyHandler",
 		Why: "an error that the handler calls permanent is tried again",
 	},

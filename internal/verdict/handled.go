@@ -87,6 +87,13 @@ func (h *Handled) ending() (e Ending, after time.Duration) {
 	return e, after
 }
 
+// IsMarked reports whether a handler's error says itself what is to follow: one of the marks that
+// an [Ending] is made of.
+func IsMarked(err error) bool {
+	e, _ := (&Handled{Err: err}).ending()
+	return e.Unknown || e.Asks || e.Returned != Error
+}
+
 func cutBy(cause error) Cut {
 	switch {
 	case cause == nil:
