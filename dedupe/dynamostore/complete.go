@@ -15,7 +15,6 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/records"
 	"github.com/onceq/onceq/internal/retry"
-	"github.com/onceq/onceq/internal/values"
 )
 
 // This file owns the completion of a job in a transaction with the user's own items. Handlers call
@@ -47,20 +46,15 @@ func (s *Store) CompleteItems(job dedupe.Owned, result any) ([]types.TransactWri
 	return []types.TransactWriteItem{s.completion(lease, stored, job, "", false)}, nil
 }
 
-// joining checks what completes a job. The job is joined first: a worker that went on alone would
-// write done for effects that were never written.
+// joining checks what completes a job.
 func (s *Store) joining(call string, job dedupe.Owned, result any) (dedupe.Lease, []byte, error) {
 	fail := func(err error) (dedupe.Lease, []byte, error) {
 		return dedupe.Lease{}, nil, fmt.Errorf("dynamostore: %s: %w", call, err)
 	}
-	if values.IsNil(job) {
-		return fail(fmt.Errorf("%w: job is nil", dedupe.ErrBadRequest))
+	lease, err := records.Join(job)
+	if err != nil {
+		return fail(err)
 	}
-	lease := job.Lease()
-	if lease.Fence == 0 {
-		return fail(fmt.Errorf("%w: the job was not claimed in a store", dedupe.ErrBadRequest))
-	}
-	job.Join()
 	if err := lease.Key.Validate(); err != nil {
 		return fail(err)
 	}

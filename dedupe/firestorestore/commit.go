@@ -16,7 +16,6 @@ import (
 	"github.com/onceq/onceq/dedupe/machine"
 	"github.com/onceq/onceq/internal/records"
 	"github.com/onceq/onceq/internal/retry"
-	"github.com/onceq/onceq/internal/values"
 )
 
 // This file owns the completion of a job in a transaction with the user's own writes. Handlers call
@@ -61,16 +60,10 @@ func (e *CommitError) Unwrap() error { return e.err }
 // context ends when its lease is lost.
 func (s *Store) Commit(ctx context.Context, job dedupe.Owned, result any, f func(ctx context.Context, tx *firestore.Transaction) error) error {
 	fail := func(err error) error { return fmt.Errorf("firestorestore: Commit: %w", err) }
-	if values.IsNil(job) {
-		return fail(fmt.Errorf("%w: job is nil", dedupe.ErrBadRequest))
+	lease, err := records.Join(job)
+	if err != nil {
+		return fail(err)
 	}
-	lease := job.Lease()
-	if lease.Fence == 0 {
-		return fail(fmt.Errorf("%w: the job was not claimed in a store", dedupe.ErrBadRequest))
-	}
-	// The job is joined first: a worker that went on alone would write done for effects that were
-	// never written.
-	job.Join()
 	if err := lease.Key.Validate(); err != nil {
 		return fail(err)
 	}

@@ -138,31 +138,7 @@ func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Reco
 			yield(nil, err)
 			return
 		}
-		left := q.Limit
-		for len(keys) > 0 {
-			n := min(len(keys), 100)
-			if q.Limit > 0 {
-				n = min(n, left)
-			}
-			var part []dedupe.Key
-			part, keys = keys[:n], keys[n:]
-			rs, err := s.Get(ctx, part)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, r := range rs {
-				if r == nil || !records.Matches(r, &q) {
-					continue
-				}
-				if !yield(r, nil) {
-					return
-				}
-				if left--; left == 0 {
-					return
-				}
-			}
-		}
+		records.ReadMatching(&q, keys, 100, func(part []dedupe.Key) ([]*dedupe.Record, error) { return s.Get(ctx, part) }, yield)
 	}
 }
 

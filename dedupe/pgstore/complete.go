@@ -14,7 +14,6 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/records"
-	"github.com/onceq/onceq/internal/values"
 )
 
 // This file owns the completion of a job within a transaction of the user's own. Handlers call
@@ -150,18 +149,13 @@ func (s *Store) complete(call string, job dedupe.Owned, result any, check func()
 	return nil
 }
 
-// join refuses what cannot be completed. It joins the job before that, because a worker that went
-// on alone would write done for effects that were rolled back.
+// join refuses what cannot be completed.
 func join(call string, job dedupe.Owned) (dedupe.Lease, error) {
-	if values.IsNil(job) {
-		return dedupe.Lease{}, fmt.Errorf("pgstore: %s: %w: job is nil", call, dedupe.ErrBadRequest)
+	lease, err := records.Join(job)
+	if err == nil {
+		err = lease.Key.Validate()
 	}
-	lease := job.Lease()
-	if lease.Fence == 0 {
-		return lease, fmt.Errorf("pgstore: %s: %w: the job was not claimed in a store", call, dedupe.ErrBadRequest)
-	}
-	job.Join()
-	if err := lease.Key.Validate(); err != nil {
+	if err != nil {
 		return lease, fmt.Errorf("pgstore: %s: %w", call, err)
 	}
 	return lease, nil

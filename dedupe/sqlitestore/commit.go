@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
 	"github.com/onceq/onceq/internal/sqlitewriter"
-	"github.com/onceq/onceq/internal/values"
 )
 
 // This file owns the user's transactions that take their turn with the store's own: Commit, which
@@ -132,17 +132,12 @@ func (s *Store) turn(ctx context.Context, call string, do func(*sql.Tx) (theirs 
 	return fmt.Errorf("sqlitestore: %s: %w", call, err)
 }
 
-// join refuses what cannot be completed. It joins the job before that, because a worker that went
-// on alone would write done for effects that were rolled back.
+// join refuses what cannot be completed.
 func join(call string, job dedupe.Owned) (dedupe.Lease, error) {
-	if values.IsNil(job) {
-		return dedupe.Lease{}, fmt.Errorf("sqlitestore: %s: %w: job is nil", call, dedupe.ErrBadRequest)
+	lease, err := records.Join(job)
+	if err != nil {
+		return lease, fmt.Errorf("sqlitestore: %s: %w", call, err)
 	}
-	lease := job.Lease()
-	if lease.Fence == 0 {
-		return lease, fmt.Errorf("sqlitestore: %s: %w: the job was not claimed in a store", call, dedupe.ErrBadRequest)
-	}
-	job.Join()
 	return lease, nil
 }
 

@@ -14,3 +14,33 @@ func Matches(r *dedupe.Record, q *dedupe.Query) bool {
 		(q.Before.IsZero() || r.Updated.Before(q.Before)) &&
 		(q.LeaseBefore.IsZero() || r.Status == dedupe.Claimed && r.LeaseUntil.Before(q.LeaseBefore))
 }
+
+// ReadMatching is the second part of a List whose first found the keys of what q selects, in order:
+// it reads n records at a time with get, when their turn comes, and yields those that still match.
+func ReadMatching(q *dedupe.Query, keys []dedupe.Key, n int, get func([]dedupe.Key) ([]*dedupe.Record, error), yield func(*dedupe.Record, error) bool) {
+	left := q.Limit
+	for len(keys) > 0 {
+		n := min(len(keys), n)
+		if q.Limit > 0 {
+			n = min(n, left)
+		}
+		var part []dedupe.Key
+		part, keys = keys[:n], keys[n:]
+		rs, err := get(part)
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		for _, r := range rs {
+			if r == nil || !Matches(r, q) {
+				continue
+			}
+			if !yield(r, nil) {
+				return
+			}
+			if left--; left == 0 {
+				return
+			}
+		}
+	}
+}
