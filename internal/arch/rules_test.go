@@ -12,7 +12,7 @@ const sqliteDriver = "modernc.org/sqlite"
 // core is what every user links: the standard library and this module, nothing else.
 var core = []string{
 	".", "broker/...", "dedupe", "dedupe/machine", "dedupe/dedupetest", "dedupe/memstore",
-	"visibility", "dlq", "control", "ops", "onceqtest", "adapters/membroker", "internal/...",
+	"visibility", "dlq", "control", "schedule", "ops", "onceqtest", "adapters/membroker", "internal/...",
 }
 
 // programs are not imported by anything: they may print, and import what they show.
@@ -171,7 +171,11 @@ var layers = []layer{
 		why: "the processor joins the contracts; which queue and which store is the user's choice",
 	},
 	{
-		pkgs: "ops", may: []string{".", "control", "broker", "dedupe", "visibility", "dlq"},
+		pkgs: "schedule", may: []string{".", "control", "broker", "dedupe", "visibility", "dlq"},
+		why: "it sends jobs and claims instants, whatever the queue and the store are",
+	},
+	{
+		pkgs: "ops", may: []string{".", "schedule", "control", "broker", "dedupe", "visibility", "dlq"},
 		why: "tools of any kind are made of it: it knows the contracts, and neither a driver nor a terminal",
 	},
 	{
