@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,13 +16,13 @@ import (
 // call is one call of a store: what it finds, asks for, answers and leaves. After is null where
 // nothing is written.
 type call struct {
-	Rule      string         `json:"rule"`
-	Record    map[string]any `json:"record"`
-	Claim     map[string]any `json:"claim,omitempty"`
-	Renew     map[string]any `json:"renew,omitempty"`
-	Settle    map[string]any `json:"settle,omitempty"`
-	Answer    map[string]any `json:"answer"`
-	After     map[string]any `json:"after"`
+	Rule   string         `json:"rule"`
+	Record map[string]any `json:"record"`
+	Claim  map[string]any `json:"claim,omitempty"`
+	Renew  map[string]any `json:"renew,omitempty"`
+	Settle map[string]any `json:"settle,omitempty"`
+	Answer map[string]any `json:"answer"`
+	After  map[string]any `json:"after"`
 }
 
 const (
@@ -124,7 +125,8 @@ func found() []dedupe.Record {
 		r.Attempt, r.ErrClass, r.FirstErr, r.LastErr, r.State, r.StateNo = 0, "", "", "", nil, 0
 	}
 	return []dedupe.Record{
-		{}, record(dedupe.Claimed), record(dedupe.Claimed, dead), record(dedupe.Claimed, dead, parks), record(dedupe.Released),
+		{},
+		record(dedupe.Claimed), record(dedupe.Claimed, dead), record(dedupe.Claimed, dead, parks), record(dedupe.Released),
 		record(dedupe.Released, untouched), record(dedupe.Released, over), record(dedupe.Done), record(dedupe.Done, over),
 		record(dedupe.Failed), record(dedupe.Failed, over), record(dedupe.Parked),
 	}
@@ -189,14 +191,9 @@ func claims(i int) (all []call) {
 		r := found()[i]
 		q := dedupe.ClaimRequest{Key: jobKey, Token: mine, TTL: lease, Fingerprint: []byte("A"), Owner: "worker-2", MessageID: "m-2", Sent: at.Add(-3 * time.Hour)}
 		change(&q)
-		rule := "claim: "
-		for _, row := range machine.ClaimTable() {
-			if row.Matches(machine.Meet(&r, &q, at)) {
-				rule += row.Name
-				break
-			}
-		}
-		c := start(rule, &r)
+		rows, met := machine.ClaimTable(), machine.Meet(&r, &q, at)
+		decides := slices.IndexFunc(rows, func(row machine.ClaimRow) bool { return row.Matches(met) })
+		c := start("claim: "+rows[decides].Name, &r)
 		m := members{
 			"token": q.Token.Hex(), "ttl_ms": q.TTL.Milliseconds(), "policy": q.Policy.String(),
 			"owner": q.Owner, "message_id": q.MessageID,
@@ -271,14 +268,9 @@ func settlements(i int) (all []call) {
 		m.text("error_class", s.ErrClass)
 		m.text("error_text", s.ErrText)
 		met := machine.Situation{At: where(&r), Own: r.Token == s.Token, Unparks: s.Unparks}
-		rule := "settle: "
-		for _, row := range machine.SettleTable() {
-			if row.Matches(met, s.To, s.Joined) {
-				rule += row.Name
-				break
-			}
-		}
-		c := start(rule, &r)
+		rows := machine.SettleTable()
+		decides := slices.IndexFunc(rows, func(row machine.SettleRow) bool { return row.Matches(met, s.To, s.Joined) })
+		c := start("settle: "+rows[decides].Name, &r)
 		c.Settle = m
 		a, changed := machine.ApplySettle(&r, &s, at)
 		c.Answer = members{"status": a.Status.String()}
