@@ -291,7 +291,7 @@ const (
 	// OutcomeAlreadyParked: the job is parked. Its dead letter is stored once more, and the message
 	// acked.
 	OutcomeAlreadyParked Outcome = "already-parked"
-	// OutcomeCancelled: an operator has cancelled the job. The message is acked; there is no letter.
+	// OutcomeCancelled: an operator has cancelled the job. The message is acked, without a letter.
 	OutcomeCancelled Outcome = "cancelled"
 	// OutcomeInProgress: another delivery of the job, or a call of Do, holds the key. The message
 	// comes again later.

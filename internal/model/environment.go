@@ -2,6 +2,10 @@ package model
 
 import "github.com/onceq/onceq/dedupe"
 
+// This file owns the steps that no worker makes: time, the database, the network, the queue, and
+// operators. successors calls environment, once for each state. A step changes the copy that from
+// gives it, so nothing is locked.
+
 // nobody is who makes the steps of the world around the workers.
 const nobody = -1
 

@@ -1,5 +1,8 @@
 package model
 
+// This file owns the names of the protocol's rules, and what stands in their place where a Config
+// leaves them out. The steps ask model.without. Nothing is locked.
+
 // Rule is one rule of the protocol. A Config may leave some out, to see what they are good for.
 type Rule uint8
 
