@@ -211,7 +211,7 @@ func TestDoctorChecks(t *testing.T) {
 				}
 				p.sit("w-1", p.own)
 				found, all := p.doctor(r.Context())
-				if len(found) > 1 || len(found[w.check]) != min(1, len(w.check)) || w.check != "" && !strings.Contains(found[w.check][0].Text, w.want) {
+				if len(found) != min(1, len(w.check)) || len(found[w.check]) != min(1, len(w.check)) || w.check != "" && !strings.Contains(found[w.check][0].Text, w.want) {
 					r.Errorf("found %+v, want %s: %s\n%+v", found, w.check, w.want, all)
 				}
 				for _, c := range all {
