@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,18 +68,21 @@ func TestSchedules(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := ""
+		var got []string
 		for _, s := range states {
 			status := dedupe.Status(0)
 			if s.Job != nil {
 				status = s.Job.Status
 			}
-			got += fmt.Sprintf("%s %s last %s %v next %s silent %v\n", s.Name, s.Spec, s.Last.Format("15:04"), status, s.Next.Format("15:04"), s.Silent)
+			got = append(got, fmt.Sprintf("%s %s last %s %v next %s silent %v", s.Name, s.Spec, s.Last.Format("15:04"), status, s.Next.Format("15:04"), s.Silent))
 		}
-		if want := "bad every 1h0m0s last 02:00 failed next 03:00 silent false\n" +
-			"good every 1h0m0s last 02:00 done next 03:00 silent false\n" +
-			"later every 24h0m0s last 00:00 none next 00:00 silent false\n"; got != want {
-			t.Errorf("%swant\n%s", got, want)
+		want := []string{
+			"bad every 1h0m0s last 02:00 failed next 03:00 silent false",
+			"good every 1h0m0s last 02:00 done next 03:00 silent false",
+			"later every 24h0m0s last 00:00 none next 00:00 silent false",
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
 		}
 	})
 }

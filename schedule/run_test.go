@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -149,17 +150,21 @@ func TestFirstDeployment(t *testing.T) {
 // TestListChanges: entries come, change and go while Run runs.
 func TestListChanges(t *testing.T) {
 	inWorld(t, func(w *world) {
-		var now []Entry
-		stop := w.start(w.store, func(context.Context) ([]Entry, error) { return slices.Clone(now), nil })
+		var now atomic.Pointer[[]Entry]
+		set := func(es ...Entry) { now.Store(&es) }
+		set()
+		stop := w.start(w.store, func(context.Context) ([]Entry, error) { return slices.Clone(*now.Load()), nil })
 		defer stop()
+		a, b := w.entry("a", Every(time.Hour)), w.entry("b", Every(time.Hour))
 		goOn(30 * time.Minute)
-		now = []Entry{w.entry("a", Every(time.Hour)), w.entry("b", Every(time.Hour))}
+		set(a, b)
 		goOn(time.Hour) // 01:30
-		now[1].Schedule = w.cron("45 * * * *", "UTC")
+		b.Schedule = w.cron("45 * * * *", "UTC")
+		set(a, b)
 		goOn(time.Hour) // 02:30
-		now = now[1:]
+		set(b)
 		goOn(time.Hour) // 03:30
-		now = append(now, w.entry("a", Every(time.Hour)))
+		set(b, a)
 		goOn(time.Hour) // 04:30
 		w.wants("a", at("01:00:00"), at("02:00:00"), at("04:00:00"))
 		w.wants("b", at("01:00:00"), at("01:45:00"), at("02:45:00"), at("03:45:00"))
@@ -172,12 +177,14 @@ func TestListFails(t *testing.T) {
 	inWorld(t, func(w *world) {
 		good := w.entry("hourly", Every(time.Hour))
 		bad := w.entry("hourly", Every(time.Hour))
-		es := list(good)
-		calls := 0
+		var es atomic.Pointer[func(context.Context) ([]Entry, error)]
+		set := func(f func(context.Context) ([]Entry, error)) { es.Store(&f) }
+		set(list(good))
+		var calls atomic.Int64
 		hung := make(chan struct{})
 		stop := w.start(w.store, func(ctx context.Context) ([]Entry, error) {
-			calls++
-			return es(ctx)
+			calls.Add(1)
+			return (*es.Load())(ctx)
 		})
 		defer stop()
 		goOn(30 * time.Minute)
@@ -190,22 +197,22 @@ func TestListFails(t *testing.T) {
 			func(context.Context) ([]Entry, error) { <-hung; return nil, errors.New("late") },
 		} {
 			before := w.log.Count("level=WARN", "cannot be taken")
-			was := calls
-			es = f
+			was := calls.Load()
+			set(f)
 			goOn(time.Hour)
 			if n := w.log.Count("level=WARN", "cannot be taken") - before; n < 10 || n > 13 {
 				t.Errorf("%d lines in an hour, want one each five minutes", n)
 			}
-			if calls == was {
+			if calls.Load() == was {
 				t.Error("es was not asked")
 			}
 		}
-		was := calls
+		was := calls.Load()
 		goOn(time.Hour)
-		if calls != was {
+		if calls.Load() != was {
 			t.Error("es was asked while a call of it hung")
 		}
-		es = list(good)
+		set(list(good))
 		close(hung)
 		goOn(30 * time.Minute)
 		if n := w.log.Count("level=INFO", "taken again"); n != 1 {
