@@ -111,8 +111,8 @@ func install(ctx context.Context, temp, at string, env []string, tg target) (str
 	if err != nil {
 		return "", err
 	}
-	flags := "GOFLAGS=-modcacherw -trimpath -ldflags=-buildid="
-	if _, err := run(ctx, temp, append(env, "GOPATH="+temp, "GOMODCACHE="+cache, flags), "go", "install", at); err != nil {
+	own := append(env, "GOPATH="+temp, "GOMODCACHE="+cache, "GOFLAGS=-modcacherw")
+	if _, err := run(ctx, temp, own, "go", "install", "-trimpath", "-ldflags=-s -w -buildid=", at); err != nil {
 		return "", err
 	}
 	program := path.Base(command)
