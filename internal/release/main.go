@@ -30,6 +30,9 @@ import (
 	"time"
 )
 
+// This file owns the program's two acts: a release, and its rehearsal in a copy of the tree. One
+// goroutine runs it, so nothing is locked.
+
 func main() {
 	rehearse := flag.Bool("rehearse", false, "do it in a copy, as a rehearsal")
 	dist := flag.String("binaries", "", "pack the command of the version into this folder, with its sums and a queue to try it on")
