@@ -196,7 +196,9 @@ func TestReconcileKeepsBodies(t *testing.T) {
 func TestReconcileTypesScope(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
-	r.seat("w-1", func(c *control.WorkerStatus) { c.Types, c.Scopes = append(c.Types, "mail"), map[string]string{"mail": "mails"} })
+	r.seat("w-1", func(c *control.WorkerStatus) {
+		c.Types, c.Scopes = append(c.Types, "mail"), map[string]string{"mail": "mails"}
+	})
 	r.typed = "key,due,type\nA-1,2026-11-22T03:00:00Z,mail\nA-2,2026-11-22T03:00:00Z,charge\n"
 	r.run("reconcile", "orders", "--expect", "-").want(1, "key show mails A-1")
 	r.run("workers", "orders", "-o", "json").want(0, `"mail": "mails"`)
