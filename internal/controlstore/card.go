@@ -50,7 +50,7 @@ type wireCard struct {
 	Scope    string               `json:"s,omitempty"`
 	Types    []string             `json:"t,omitempty"`
 	Scopes   map[string]string    `json:"sc,omitempty"` // where they are not Scope:type
-	At       int64                `json:"at"` // ms since 1970; the other times are ms before it
+	At       int64                `json:"at"`           // ms since 1970; the other times are ms before it
 	Up       int64                `json:"up,omitempty"`
 	Slots    int                  `json:"n"`
 	Busy     int                  `json:"b,omitempty"`
@@ -101,7 +101,12 @@ var cuts = []func(*wireCard) (more bool){
 		w.Times, w.Outcomes, w.Timeouts = mostly(w.Times, 3), mostly(w.Outcomes, 6), mostly(w.Timeouts, 3)
 		return false
 	},
-	func(w *wireCard) bool { w.cutText(24); w.Types = w.Types[:min(len(w.Types), cardJobs)]; w.Scopes = mostly(w.Scopes, cardJobs); return false },
+	func(w *wireCard) bool {
+		w.cutText(24)
+		w.Types = w.Types[:min(len(w.Types), cardJobs)]
+		w.Scopes = mostly(w.Scopes, cardJobs)
+		return false
+	},
 	func(w *wireCard) bool {
 		w.Times, w.Outcomes, w.Timeouts, w.Scopes = nil, mostly(w.Outcomes, 3), nil, mostly(w.Scopes, 3)
 		return false
