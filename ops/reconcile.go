@@ -159,6 +159,8 @@ const (
 	// FoundFailed: failed, with a letter; or its letter was not looked for, or is gone by an act
 	// that the audit has: a purge, or a replay under another key.
 	FoundFailed FindingKind = "failed"
+	// FoundCancelled: an operator has cancelled it. It is never sent.
+	FoundCancelled FindingKind = "cancelled"
 	// FoundParked: interrupted amid its effect; an operator decides.
 	FoundParked FindingKind = "parked"
 	// FoundStalled: claimed, and the lease is dead. Its message comes again.
@@ -174,7 +176,7 @@ const (
 // FindingKinds are all kinds, in the order in which people want to see them.
 func FindingKinds() []FindingKind {
 	return []FindingKind{
-		FoundDuplicate, FoundNoKey, FoundNotDone, FoundNoEffect, FoundMissing, FoundLost, FoundElsewhere, FoundUnproven, FoundFailed, FoundParked,
+		FoundDuplicate, FoundNoKey, FoundNotDone, FoundNoEffect, FoundMissing, FoundLost, FoundElsewhere, FoundUnproven, FoundFailed, FoundCancelled, FoundParked,
 		FoundStalled, FoundLate, FoundRetrying, FoundPostponed, FoundRunning,
 	}
 }
