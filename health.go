@@ -23,8 +23,8 @@ const (
 	StateStopped State = "stopped"
 	// StateDraining: the context of Run has ended, and jobs that run are waited for.
 	StateDraining State = "draining"
-	// StatePaused: nothing is received, because the program, a breaker of the program, or an operator
-	// has said so.
+	// StatePaused: nothing is received, because the program, a breaker of the program, or an
+	// operator has said so.
 	StatePaused State = "paused"
 	// StateOutage: the queue or the store has not answered for a second or more, and was asked
 	// again meanwhile.

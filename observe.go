@@ -169,8 +169,8 @@ type WorkerEvent struct {
 	// Queue is the worker's, as in JobReport.Queue. The store belongs to all workers of a
 	// Processor: its outage is told of once, by the worker that has met it.
 	Queue string
-	// Reason says more: which pause began or ended (ReasonLocal, ReasonRules, ReasonBreaker), or what
-	// is away (ReasonStore, ReasonQueue, ReasonLetters). Empty for the other kinds.
+	// Reason says more: which pause began or ended (ReasonLocal, ReasonRules, ReasonBreaker), or
+	// what is away (ReasonStore, ReasonQueue, ReasonLetters). Empty for the other kinds.
 	Reason string
 	// Err is the error of an outage or a drain; nil = none.
 	Err error

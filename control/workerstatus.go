@@ -25,8 +25,8 @@ type WorkerStatus struct {
 	State string
 	// PausedBy are the ids of the rules that pause the worker.
 	PausedBy []string
-	// Paused is for what reasons it is paused: "local" (by its program), "rules" or "breaker". Empty
-	// in the card of a version that does not say.
+	// Paused is for what reasons it is paused: "local" (by its program), "rules" or "breaker".
+	// Empty in the card of a version that does not say.
 	Paused []string
 	// LimitedBy is what holds Slots below WorkerConfig.Concurrency: "local", "rules" or "breaker";
 	// empty = nothing does. Limiters are how many jobs each limiter of its program has postponed.

@@ -46,14 +46,14 @@ type BreakerOptions struct {
 //	handler := onceq.Chain(charge, b.Middleware()) // tells b how runs end
 //	b.Watch(worker)                                // b pauses it
 //
-// It opens when, of the last 20 runs and within 30 s, a half has failed. Its workers are then paused
-// for the reason [onceq.ReasonBreaker], so nothing is received. After 5 s it lets one job run, as a
-// probe. If that fails, it waits twice as long, up to 5 minutes; else all goes on.
+// It opens when, of the last 20 runs and within 30 s, a half has failed. Its workers are then
+// paused for the reason [onceq.ReasonBreaker], so nothing is received. After 5 s it lets one job
+// run, as a probe. If that fails, it waits twice as long, up to 5 minutes; else all goes on.
 //
 // A run that fails while the breaker is open, as a probe or because it had begun before, is
-// postponed: it is no attempt. Only where the handler says Permanent or Unknown, or where it was the
-// job's last attempt, its error stays what it is. So an outage of hours costs each process fewer
-// attempts than Least, however many jobs wait.
+// postponed: it is no attempt. Only where the handler says Permanent or Unknown, or where it was
+// the job's last attempt, its error stays what it is. So an outage of hours costs each process
+// fewer attempts than Least, however many jobs wait.
 //
 // All methods may be called from any goroutine.
 type Breaker struct {

@@ -139,8 +139,8 @@ type classed struct{ class string }
 func (e *classed) Error() string      { return e.class }
 func (e *classed) ErrorClass() string { return e.class }
 
-// TestBreakerBesideOthers: neither the program's Resume nor a second breaker ends a breaker's pause,
-// and a breaker ends neither the program's Pause nor its Limit.
+// TestBreakerBesideOthers: neither the program's Resume nor a second breaker ends a breaker's
+// pause, and a breaker ends neither the program's Pause nor its Limit.
 func TestBreakerBesideOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -33,8 +33,8 @@ const (
 	// MaxWait is the longest time that a job is postponed for at once. Then it asks again.
 	MaxWait = 12 * time.Hour
 	// MaxKeys is for how many keys one limiter of this package keeps something at once. A key for
-	// which nothing is kept is one that nobody has used for a while. Beyond MaxKeys, jobs of further
-	// keys are postponed until there is room.
+	// which nothing is kept is one that nobody has used for a while. Beyond MaxKeys, jobs of
+	// further keys are postponed until there is room.
 	MaxKeys = 100_000
 )
 

@@ -190,7 +190,7 @@ func (r *shared) take(ctx context.Context, key string) (g grant, err error) {
 	poll := max(50*time.Millisecond, r.kept/80)
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
-	names := r.names(key)
+	names := r.blockNames(key)
 	ks := make([]dedupe.Key, len(names))
 	for i, name := range names {
 		ks[i] = dedupe.Key{Scope: storecall.ScopeOnce, Key: name}
@@ -221,8 +221,8 @@ func (r *shared) take(ctx context.Context, key string) (g grant, err error) {
 	return g, nil
 }
 
-// names are those of a key's blocks. A key is a sender's word, so its hash stands for it.
-func (r *shared) names(key string) []string {
+// blockNames are the names of a key's blocks. A key is a sender's word, so its hash stands for it.
+func (r *shared) blockNames(key string) []string {
 	sum := sha256.Sum256([]byte(key))
 	names := make([]string, r.blocks)
 	for i := range names {

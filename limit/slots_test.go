@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/internal/peak"
 	"github.com/onceq/onceq/limit"
 )
 
@@ -121,10 +122,11 @@ func TestSlotsHoldsWhileItRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		slots := must(limit.Slots(w.store, "db", 1))(t)
-		var running, most, runs atomic.Int32
+		var runs atomic.Int32
+		var at peak.Gauge
 		h := onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
-			most.Store(max(most.Load(), running.Add(1)))
-			defer running.Add(-1)
+			at.In()
+			defer at.Out()
 			if runs.Add(1) == 1 {
 				<-time.After(3 * time.Minute)
 				panic("x")
@@ -138,8 +140,8 @@ func TestSlotsHoldsWhileItRuns(t *testing.T) {
 			t.Errorf("%d began beside one that ignores its context", runs.Load()-1)
 		}
 		pass(5 * time.Minute)
-		if runs.Load() != 4 || most.Load() != 1 {
-			t.Errorf("%d runs, %d at once", runs.Load(), most.Load())
+		if runs.Load() != 4 || at.Top() != 1 {
+			t.Errorf("%d runs, %d at once", runs.Load(), at.Top())
 		}
 		stop()
 	})

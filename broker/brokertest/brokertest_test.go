@@ -38,7 +38,7 @@ func TestHabits(t *testing.T) {
 		const name = "failed-head-holds-group"
 		late := harness(fifo, func(w *wrapped) {
 			w.send = func(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
-				time.Sleep(10 * time.Second)
+				<-time.After(10 * time.Second)
 				return w.Broker.Send(ctx, ms)
 			}
 		}).suite()

@@ -33,6 +33,8 @@ var atRoot = []string{
 var newAtRoot = map[string]string{
 	"limit":     "a package of the core that users import",
 	"bounds.go": "methods of Worker that users call: Limit, Brake",
+	"fan":       "a package that users import, as control and ops are",
+	"wait.go":   "functions that users call beside Result and Send: Wait, SendOnce",
 	"steps.go":  "functions of a Job that users call: Step, Save, Saved, Sleep, Postpone",
 }
 
