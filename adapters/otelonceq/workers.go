@@ -73,7 +73,8 @@ func (t *Telemetry) forget(w *worker) {
 	}
 }
 
-// states are the words of worker_state. A worker that a breaker alone has paused is "breaker". A worker that starts is not told apart from one that runs.
+// states are the words of worker_state. A worker that a breaker alone has paused is "breaker". A
+// worker that starts is not told apart from one that runs.
 var states = []string{"running", "paused", "breaker", "outage", "draining"}
 
 func stateOf(s onceq.State, paused []string) string {
