@@ -32,6 +32,7 @@ var tables = map[string][]mutant{
 	"engine":    engine,
 	"operators": operators,
 	"security":  security,
+	"fan":       fanned,
 	"steps":     stepped,
 }
 
