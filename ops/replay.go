@@ -181,6 +181,11 @@ func (o *Ops) letterAct(ctx context.Context, t *target, p *dlq.Plan, act dlq.Act
 	began := false
 	acting := func(ctx context.Context) error {
 		began = true
+		if o.hear.mayUse != nil {
+			if err = o.hear.mayUse(ctx, t, p); err != nil {
+				return err
+			}
+		}
 		e := AuditEntry{Act: string(act), By: by, Reason: reason, Queue: t.known, Object: "plan " + p.ID, Detail: detail}
 		id, err = o.act(ctx, t.Store, e, do)
 		return err
@@ -314,6 +319,9 @@ func (p *ReplayPlan) judge(l *dlq.Planned, r *dedupe.Record) {
 	case r.Fence > l.Fence:
 		p.Moved++
 		l.Decision, l.Why = dlq.Leave, fmt.Sprintf("its job has a newer claim: %v with fence %d", r.Status, r.Fence)
+	case r.Fence == l.Fence && IsCancelled(r): // it failed in the moment of the cancel, or an old worker put it
+		p.Moved++
+		l.Decision, l.Why = dlq.Leave, "its job was cancelled"
 	case r.Fence == l.Fence && (r.Status == dedupe.Failed || r.Status == dedupe.Parked):
 		p.Reopen++
 	default:

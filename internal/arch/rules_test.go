@@ -30,6 +30,7 @@ var testSupport = []string{
 	"internal/rig",
 	"internal/proof",
 	"internal/testserver/...",
+	"internal/chromium",
 	"internal/fakeserver/...",
 	"sqsfake",
 	"adapters/gcppubsub/pubsubfake",
