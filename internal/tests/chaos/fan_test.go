@@ -99,8 +99,8 @@ func workFan(ctx context.Context, a clan) error {
 	return w.Run(ctx)
 }
 
-// walkFan lets two workers at a time live and die, with a new parent for each two, and two more work
-// to the end.
+// walkFan lets two workers at a time live and die, with a new parent for each two, and two more
+// work to the end.
 func walkFan(t *testing.T, store string, rng *rand.Rand) {
 	t.Helper()
 	const lives = 12
