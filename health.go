@@ -318,6 +318,7 @@ func (w *Worker) newSteward(f *flow) *steering.Steward {
 		Book: p.book, Past: &p.past, Tell: p.tellSteering, Logger: p.log, Base: f.Terms.Base,
 		Queue: p.queueName, Owner: c.Owner, Scope: c.Scope, Types: p.typeNames(), Retention: c.Retention,
 		Interrupted: c.Defaults.Interrupted.String(), ShownJobs: c.Control.Jobs, NoKeys: c.Control.NoKeys,
+		Scopes: p.cardScopes(),
 		MaxAttempts: attempts, Timeout: c.Defaults.Timeout, Timeouts: timeouts, DrainTimeout: cmp.Or(w.c.DrainTimeout, -1),
 		Strict: c.Control.Strict, Took: p.took,
 		Pause: w.pause, Resume: w.resume, Paused: w.isPaused, Glance: w.glance,
@@ -341,6 +342,31 @@ func (p *Processor) cardBound() (attempts int, timeouts map[string]time.Duration
 		}
 	}
 	return attempts, timeouts
+}
+
+// cardScopes is where a card says that the keys of types are, which nobody could tell from their
+// names.
+func (p *Processor) cardScopes() (of map[string]string) {
+	add := func(typ, scope, usual string) {
+		if scope == usual {
+			return
+		}
+		if of == nil {
+			of = make(map[string]string)
+		}
+		of[typ] = scope
+	}
+	if bare := p.c.scopes().bare; len(p.types) == 0 {
+		add("", bare, p.c.Scope)
+	}
+	for typ, t := range p.types {
+		if typ == "" {
+			add("", t.scope, p.c.Scope)
+		} else {
+			add(typ, t.scope, p.c.Scope+":"+typ)
+		}
+	}
+	return of
 }
 
 // glance is what the Worker's card says of it as a whole.

@@ -283,6 +283,10 @@ var layers = []layer{
 		why: "it makes roles, poolers and plans for the tests of the store and the queue in PostgreSQL",
 	},
 	{
+		pkgs: "internal/release", may: []string{"...", "adapters/sqlitebroker", "dedupe/sqlitestore"}, others: []string{sqliteDriver},
+		why: "it makes a queue in a file, on which a release's binaries are tried",
+	},
+	{
 		pkgs: "internal/...", may: core, testOthers: []string{sqliteDriver},
 		why: "the core links these helpers, so they import no other module either",
 	},

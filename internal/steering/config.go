@@ -18,6 +18,7 @@ type Config struct {
 
 	Queue, Owner, Scope string
 	Types               []string
+	Scopes              map[string]string // of types whose keys are elsewhere
 	Retention           time.Duration
 	Interrupted         string // what is done with a job that was interrupted
 	MaxAttempts         int    // the highest of the types; < 0 = unlimited
