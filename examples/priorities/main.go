@@ -1,9 +1,9 @@
 // Command priorities works on three queues with twenty slots: what pays first, what mails, and what
 // may wait.
 //
-// The trap: with strict priorities the low ones wait for ever while there are high ones. With weights
-// by which the next start is drawn, long jobs of a small weight hold nearly all slots after a while,
-// because what is drawn is starts, and not slots.
+// The trap: with strict priorities the low ones wait for ever while there are high ones. With
+// weights by which the next start is drawn, long jobs of a small weight hold nearly all slots after
+// a while, because what is drawn is starts, and not slots.
 //
 // The answer: a queue a class, a Worker for each on one Processor, and each second the slots are
 // divided anew: by weights 6:3:1, or strictly, with one slot that each class always has. What a

@@ -10,7 +10,8 @@ import (
 )
 
 // TestShares: with work everywhere the classes have their weights, or the first has all but the
-// floors; without, the others have what it leaves. Nobody starves, and the slots are never exceeded.
+// floors; without, the others have what it leaves. Nobody starves, and the slots are never
+// exceeded.
 func TestShares(t *testing.T) {
 	const many, long = 5_000, 20 * time.Second
 	total := float64(slots) * float64(long) / float64(jobTime)
