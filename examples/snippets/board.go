@@ -9,8 +9,8 @@ import (
 	"github.com/onceq/onceq/ops"
 )
 
-// screen tells each browser what is on the board, as it changes. Fifty browsers cost the queues what
-// one does.
+// screen tells each browser what is on the board, as it changes. Fifty browsers cost the queues
+// what one does.
 func screen(board *ops.Board, acts *ops.Running) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -42,8 +42,8 @@ func screen(board *ops.Board, acts *ops.Running) http.Handler {
 	})
 }
 
-// begin plans a replay of one kind of failure, and begins it: five letters, then more as long as all
-// of their jobs are done. It goes on when the request has ended.
+// begin plans a replay of one kind of failure, and begins it: five letters, then more as long as
+// all of their jobs are done. It goes on when the request has ended.
 func begin(ctx context.Context, board *ops.Board, acts *ops.Running, o *ops.Ops, queue, group string) (id string, err error) {
 	spec := ops.ReplaySpec{Queue: queue, Reason: "the bank is back", ReplayOptions: dlq.ReplayOptions{
 		Filter: dlq.Filter{Group: group}, Canary: 5, Ramp: true, PerSecond: 50,

@@ -25,8 +25,8 @@ import (
 	"github.com/onceq/onceq/sqsfake"
 )
 
-// This file owns what an operator's page rests on, over SQS as strict as AWS is: viewers share their
-// requests, and a replay that is stopped has lost nothing. A world is one bubble's.
+// This file owns what an operator's page rests on, over SQS as strict as AWS is: viewers share
+// their requests, and a replay that is stopped has lost nothing. A world is one bubble's.
 
 // world is a queue with letters, and the store of its jobs.
 type world struct {
@@ -225,7 +225,6 @@ func TestAServerStopsAmidAReplay(t *testing.T) {
 	}
 }
 
-
 // TestPassFigures measures; it holds no bound, because a busy machine would break it.
 func TestPassFigures(t *testing.T) {
 	if testing.Short() {
@@ -264,4 +263,3 @@ func TestPassFigures(t *testing.T) {
 	}
 	require.NoError(t, b.Close(context.Background()))
 }
-
