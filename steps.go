@@ -33,12 +33,12 @@ import (
 // any error. When the worker drains, and the job has saved a step before, Step does not start f. It
 // answers an error that gives the job back, see [Postpone]: another worker goes on.
 //
-// name has 1 to 128 bytes of UTF-8, and is used once in a run: a Step, Sleep or Save of the same name
-// within f is refused. A step that is renamed runs again.
-// The value is kept as JSON, so fields that are not exported are lost. All that a job keeps, with
-// its names, has at most [dedupe.Limits].MaxResult bytes. More is an error that is permanent and
-// names the step, and so is a kept value that does not decode into a T. Without a store the error
-// is [ErrNoStore], and f does not run. Each step costs one write of all that the job has saved.
+// name has 1 to 128 bytes of UTF-8, and is used once in a run: a Step, Sleep or Save of the same
+// name within f is refused. A step that is renamed runs again. The value is kept as JSON, so fields
+// that are not exported are lost. All that a job keeps, with its names, has at most
+// [dedupe.Limits].MaxResult bytes. More is an error that is permanent and names the step, and so is
+// a kept value that does not decode into a T. Without a store the error is [ErrNoStore], and f does
+// not run. Each step costs one write of all that the job has saved.
 //
 // After the Join of a CompleteTx there are no more steps, because the store's row is locked by the
 // user's transaction.

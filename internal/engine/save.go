@@ -119,8 +119,8 @@ func (s *saved) endSave() { <-s.saving }
 // without a cause.
 func (r *Run[J]) whyEnded() error { return cmp.Or(r.ctx.EndedBy(), context.Canceled) }
 
-// BeginStep notes that a step of the name runs, and reports whether none did. EndStep takes the note
-// back, where no value was given.
+// BeginStep notes that a step of the name runs, and reports whether none did. EndStep takes the
+// note back, where no value was given.
 func (r *Run[J]) BeginStep(name string) bool {
 	s := r.saved()
 	s.mu.Lock()

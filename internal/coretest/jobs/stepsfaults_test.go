@@ -399,8 +399,8 @@ func TestSaveAfterJoin(t *testing.T) {
 }
 
 // TestSavedAfterJoin: a save is in doubt, and then a transaction may complete the job, which locks
-// its record. A look-up does not wait for that: it answers an error at once. What is not in doubt it
-// answers.
+// its record. A look-up does not wait for that: it answers an error at once. What is not in doubt
+// it answers.
 func TestSavedAfterJoin(t *testing.T) {
 	for _, doubt := range []bool{true, false} {
 		var err error
