@@ -23,7 +23,8 @@ const (
 	StateStopped State = "stopped"
 	// StateDraining: the context of Run has ended, and jobs that run are waited for.
 	StateDraining State = "draining"
-	// StatePaused: nothing is received, because the program or an operator has said so.
+	// StatePaused: nothing is received, because the program, a breaker of the program, or an
+	// operator has said so.
 	StatePaused State = "paused"
 	// StateOutage: the queue or the store has not answered for a second or more, and was asked
 	// again meanwhile.
@@ -160,6 +161,9 @@ func (h *Health) because(paused engine.Pauses) {
 	if paused&engine.ByHand != 0 {
 		h.Reasons = append(h.Reasons, "paused by the program")
 	}
+	if paused&engine.ByBreaker != 0 {
+		h.Reasons = append(h.Reasons, "paused by a breaker of the program")
+	}
 	for _, d := range []struct {
 		name string
 		of   *Dependency
@@ -240,7 +244,8 @@ type Stats struct {
 	// called: how close to a loss the beats come. 0 = none was answered. Whoever wants it for two
 	// purposes must share one call.
 	Margin time.Duration
-	// Paused is why nothing is received, as ReasonLocal; empty = it is not paused.
+	// Paused is why nothing is received: ReasonLocal, ReasonRules, ReasonBreaker; empty = it is not
+	// paused.
 	Paused []string
 	// Draining reports whether the context of Run has ended.
 	Draining bool
@@ -317,7 +322,7 @@ func (w *Worker) newSteward(f *flow) *steering.Steward {
 		MaxAttempts: attempts, Timeout: c.Defaults.Timeout, Timeouts: timeouts, DrainTimeout: cmp.Or(w.c.DrainTimeout, -1),
 		Strict: c.Control.Strict, Took: p.took,
 		Pause: w.pause, Resume: w.resume, Paused: w.isPaused, Glance: w.glance,
-		Limit: f.Limit, Jobs: func() ([]engine.Job, int) { return f.Jobs(maxConcurrency) },
+		Limit: w.limitByRules, Jobs: func() ([]engine.Job, int) { return f.Jobs(maxConcurrency) },
 	})
 }
 
@@ -367,7 +372,7 @@ func (p *Processor) cardScopes() (of map[string]string) {
 // glance is what the Worker's card says of it as a whole.
 func (w *Worker) glance() steering.Glance {
 	h, n := w.Health(), w.counted()
-	g := steering.Glance{State: string(h.State), Slots: h.Slots, Busy: h.Busy, Held: n.Held, Outcomes: make(map[string]uint64, len(n.Outcomes))}
+	g := steering.Glance{State: string(h.State), Slots: h.Slots, Busy: h.Busy, Held: n.Held, Paused: n.Paused, LimitedBy: w.limitedBy(), Limiters: w.p.limiters.counted(), Outcomes: make(map[string]uint64, len(n.Outcomes))}
 	for outcome, n := range n.Outcomes {
 		g.Outcomes[string(outcome)] = n
 	}

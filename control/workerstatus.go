@@ -30,6 +30,13 @@ type WorkerStatus struct {
 	State string
 	// PausedBy are the ids of the rules that pause the worker.
 	PausedBy []string
+	// Paused is for what reasons it is paused: "local" (by its program), "rules" or "breaker".
+	// Empty in the card of a version that does not say.
+	Paused []string
+	// LimitedBy is what holds Slots below WorkerConfig.Concurrency: "local", "rules" or "breaker";
+	// empty = nothing does. Limiters are how many jobs each limiter of its program has postponed.
+	LimitedBy string
+	Limiters  map[string]uint64
 	// Rules is the version of the rules that the worker obeys. Where it cannot read them, NoRules
 	// says why; with a version above 0 the last ones stay in force.
 	Rules   uint64

@@ -57,6 +57,9 @@ type wireCard struct {
 	Held     int                  `json:"hd,omitempty"`
 	State    string               `json:"st,omitempty"`
 	PausedBy []string             `json:"by,omitempty"`
+	Paused   []string             `json:"pa,omitempty"`
+	Bound    string               `json:"lb,omitempty"`
+	Limiters map[string]uint64    `json:"lm,omitempty"`
 	Rules    uint64               `json:"r,omitempty"`
 	NoRules  string               `json:"nr,omitempty"`
 	Outage   string               `json:"out,omitempty"`
@@ -82,7 +85,7 @@ type wireCard struct {
 // cuts make a card shorter, one after the other, until it fits. Each reports whether it can do more
 // of the same.
 var cuts = []func(*wireCard) (more bool){
-	func(w *wireCard) bool { w.Requests = nil; return false },
+	func(w *wireCard) bool { w.Requests, w.Limiters = nil, frequent(w.Limiters, 3); return false },
 	func(w *wireCard) bool {
 		w.ByType = failing(w.ByType, 3)
 		w.Classes = frequent(w.Classes, 3)
@@ -120,7 +123,7 @@ var cuts = []func(*wireCard) (more bool){
 		if w.Minute != nil {
 			w.Outcomes = nil
 		}
-		w.Classes = nil
+		w.Classes, w.Limiters = nil, nil
 		return false
 	},
 	func(w *wireCard) bool { // the newest job
@@ -180,7 +183,7 @@ func wireOf(c *control.WorkerStatus, id string) *wireCard {
 		V: 1, ID: id, Host: c.Host, PID: c.PID, Version: c.Version, Scope: c.Scope, Types: typesOf(c), Scopes: maps.Clone(c.Scopes), At: c.At.UnixMilli(), Up: ago(c.Started),
 		Slots: c.Slots, Busy: c.Busy, Held: c.Held, State: c.State, PausedBy: c.PausedBy, Rules: c.Rules, NoRules: c.NoRules,
 		Outage: c.Outage, Since: ago(c.OutageSince), Outcomes: maps.Clone(c.Outcomes), Wait: c.HeadWait.Milliseconds(), Rate: float64(int64(c.Rate*10)) / 10,
-		Requests: c.Requests, More: c.More, Probe: c.Probe,
+		Requests: c.Requests, More: c.More, Probe: c.Probe, Paused: c.Paused, Bound: c.LimitedBy, Limiters: maps.Clone(c.Limiters),
 	}
 	if len(c.Durations) > 0 {
 		w.Times = make(map[string][3]int64, len(c.Durations))
@@ -339,7 +342,7 @@ func decodeCard(state []byte) (c *control.WorkerStatus, id string, err error) {
 		Host: w.Host, PID: w.PID, Version: w.Version, Scope: w.Scope, Types: w.Types, Scopes: w.Scopes, At: at, Started: back(w.Up),
 		Slots: w.Slots, Busy: w.Busy, Held: w.Held, State: w.State, PausedBy: w.PausedBy, Rules: w.Rules, NoRules: w.NoRules,
 		Outage: w.Outage, OutageSince: back(w.Since), Outcomes: w.Outcomes, HeadWait: ms(w.Wait), Rate: w.Rate, Requests: w.Requests,
-		More: w.More, Probe: w.Probe,
+		More: w.More, Probe: w.Probe, Paused: w.Paused, LimitedBy: w.Bound, Limiters: w.Limiters,
 	}
 	if len(w.Times) > 0 {
 		c.Durations = make(map[string]control.Quantiles, len(w.Times))
