@@ -117,7 +117,7 @@ func TestResendsOfTwoProcesses(t *testing.T) {
 		if d.Visible+d.InFlight+d.Delayed == 0 {
 			break
 		}
-		time.Sleep(10 * time.Millisecond)
+		<-time.After(10 * time.Millisecond)
 	}
 	stop()
 	if err := <-ended; err != nil {
