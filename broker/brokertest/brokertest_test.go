@@ -1,6 +1,8 @@
 package brokertest
 
 import (
+	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -31,6 +33,17 @@ func TestHabits(t *testing.T) {
 		h := harness(fifo, duplicatesByGroup)
 		h.DedupPerGroup = true
 		Run(t, h)
+	})
+	t.Run("a send takes long", func(t *testing.T) {
+		const name = "failed-head-holds-group"
+		late := harness(fifo, func(w *wrapped) {
+			w.send = func(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
+				<-time.After(10 * time.Second)
+				return w.Broker.Send(ctx, ms)
+			}
+		}).suite()
+		late.Cases = slices.DeleteFunc(late.Cases, func(c suite.Case[*env, QueueOptions]) bool { return c.Name != name })
+		late.Run(t)
 	})
 }
 
