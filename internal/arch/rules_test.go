@@ -191,7 +191,7 @@ var layers = []layer{
 		why: "probes need net/http and the core, whatever the queue and the store are",
 	},
 	{
-		pkgs: "adapters/webonceq", may: []string{".", "ops", "control", "broker", "dedupe", "dlq"},
+		pkgs: "adapters/webonceq", may: []string{".", "ops", "control", "broker", "dedupe", "visibility", "dlq"},
 		why: "the operator's page needs net/http and what operators' tools are made of, whatever the queue and the store are",
 	},
 	{
