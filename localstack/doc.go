@@ -86,7 +86,8 @@
 // the reasons. Where the variable ONCEQ_BACKENDS is "all", or names the back end (names have
 // commas between them: "postgres,dynamodb"), it fails, and sqsfake does not do. "all" leaves
 // Pub/Sub and Firestore out, because their emulators come with the Google Cloud CLI alone;
-// "all,pubsub,firestore" asks for them as well.
+// "all,pubsub,firestore" asks for them as well. A browser, which internal/chromium finds, is asked
+// for as "chromium".
 //
 // # One instance for a run
 //

@@ -56,22 +56,6 @@ func (p *Page) home(a *ask) error {
 	return nil
 }
 
-// frame fills in what the board says to all screens.
-func (a *ask) frame(v *view, s *ops.Snapshot) {
-	for i := range s.Queues {
-		v.Banners = a.addBanners(v.Banners, &s.Queues[i].QueueState)
-	}
-}
-
-// framed is frame for screens that need nothing else of the board, and go without it where it does
-// not answer.
-func (a *ask) framed(v *view) *view {
-	if s, err := a.page.board.Look(a.ctx()); err == nil {
-		a.frame(v, s)
-	}
-	return v
-}
-
 func (a *ask) card(q *ops.BoardQueue) card {
 	w := &q.Sum
 	c := card{BoardQueue: q, Line: sparkOf(q.Samples), Rate: "–", Fail: "–", Letters: "–", Warnings: a.warningList(q)}

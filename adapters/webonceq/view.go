@@ -178,3 +178,19 @@ func ruled(r *control.Rule, queue string) string {
 	}
 	return what
 }
+
+// frame fills in what the board says to all screens.
+func (a *ask) frame(v *view, s *ops.Snapshot) {
+	for i := range s.Queues {
+		v.Banners = a.addBanners(v.Banners, &s.Queues[i].QueueState)
+	}
+}
+
+// framed is frame for screens that need nothing else of the board, and go without it where it does
+// not answer.
+func (a *ask) framed(v *view) *view {
+	if s, err := a.page.board.Look(a.ctx()); err == nil {
+		a.frame(v, s)
+	}
+	return v
+}

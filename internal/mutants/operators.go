@@ -181,7 +181,7 @@ var operators = []mutant{
 		Why: "a message comes back without its attributes",
 	},
 	{
-		File: "dlq/list.go", Text: `				e.Message = show(e.Message)`,
+		File: "dlq/list.go", Text: `				e.Message = o.Show(e.Message)`,
 		With:    "",
 		Package: "ops", Test: "TestLettersAreRedacted",
 		Why: "the first screen shows what the service hides",

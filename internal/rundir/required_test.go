@@ -18,6 +18,8 @@ func TestRequired(t *testing.T) {
 		{"all,pubsub", "pubsub", true},
 		{"all,firestore", "pubsub", false},
 		{"all,firestore", "firestore", true},
+		{"all", "chromium", false},
+		{"all,chromium", "chromium", true},
 		{"pubsub", "pubsub", true},
 		{"pubsub", "sqs", false},
 		{" sqs ,", "sqs", true},

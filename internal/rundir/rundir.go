@@ -34,11 +34,11 @@ const (
 )
 
 // Names are the back ends that exist, in the order in which a run reports them.
-var Names = []string{"postgres", "sqs", "dynamodb", "pubsub", "firestore"}
+var Names = []string{"postgres", "sqs", "dynamodb", "pubsub", "firestore", "chromium"}
 
 // optional are those that "all" does not ask for, because only some machines can have them: the
-// emulators of Pub/Sub and Firestore come with the Google Cloud CLI.
-var optional = []string{"pubsub", "firestore"}
+// emulators of Pub/Sub and Firestore come with the Google Cloud CLI, and Chromium is a browser.
+var optional = []string{"pubsub", "firestore", "chromium"}
 
 // Instance is the name of a variant of a back end: "postgres", "postgres_durable".
 func Instance(name, variant string) string {

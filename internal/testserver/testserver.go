@@ -45,8 +45,9 @@ type Order struct {
 	Dir     string // the run's folder; without a run the system's for temporary files
 }
 
-// ownEnv are the variables of back ends for which their makers have chosen one.
-var ownEnv = map[string]string{"pubsub": "PUBSUB_EMULATOR_HOST", "firestore": "FIRESTORE_EMULATOR_HOST"}
+// ownEnv are the variables of back ends for which their makers have chosen one, and of a browser,
+// which is named by its path.
+var ownEnv = map[string]string{"pubsub": "PUBSUB_EMULATOR_HOST", "firestore": "FIRESTORE_EMULATOR_HOST", "chromium": "ONCEQ_CHROMIUM"}
 
 // Env is the variable that may hold the address of a variant.
 func Env(name, variant string) string {
