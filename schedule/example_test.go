@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -127,7 +128,10 @@ func ExampleEntry_Validate() {
 		Name: "rates", Schedule: schedule.Every(time.Hour), To: queue, CatchUp: 60 * 24 * time.Hour,
 		Message: func(time.Time) (broker.Outgoing, error) { return onceq.Message("rates", "", nil), nil },
 	}
-	fmt.Println(e.Validate())
+	fmt.Println(strings.ReplaceAll(e.Validate().Error(), ": ", ":\n"))
 	// Output:
-	// schedule: the entry "rates": CatchUp is 1440h0m0s, the limit is Retention, 744h0m0s: a later message would find no key, and run again
+	// schedule:
+	// the entry "rates":
+	// CatchUp is 1440h0m0s, the limit is Retention, 744h0m0s:
+	// a later message would find no key, and run again
 }
