@@ -60,7 +60,7 @@ var schedules = []mutant{
 		Why: "a changed schedule sends what would have been due before the change",
 	},
 	{
-		File: "schedule/pass.go", Text: "case sent:", With: "case false:",
+		File: "schedule/pass.go", Text: "case sent:", With: "case sent && false:",
 		Package: "schedule", Test: "TestTheList",
 		Why: "an instant that was sent is claimed again and again",
 	},
