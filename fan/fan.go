@@ -28,7 +28,7 @@ type Policy uint8
 
 // The policies.
 const (
-	WaitForReplay Policy = iota // the parent waits until an operator has replayed the child's letter
+	WaitForReplay Policy = iota // the parent waits until an operator has replayed the child's letter; one that was cancelled has none, and fails it
 	FailParent                  // the parent fails, class [ClassChild]; its own letter can be replayed
 )
 
@@ -82,8 +82,8 @@ type saved struct {
 // The other errors fail the attempt. They are permanent where repeating cannot help:
 //
 //   - class "config": Children is not valid, or N or Scope is another than in the attempt before;
-//   - class [ClassChild]: a child failed, or is parked, under FailParent. errors.As finds an
-//     *[onceq.FailedError] or *[onceq.ParkedError] that names it;
+//   - class [ClassChild]: a child failed, or is parked, under FailParent, or was cancelled.
+//     errors.As finds an *[onceq.FailedError] or *[onceq.ParkedError] that names it;
 //   - class "unproven": a child has no record, and was due longer ago than the parent's Retention.
 //     It may have been done.
 //
