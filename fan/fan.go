@@ -26,9 +26,10 @@ import (
 // Policy says what a failed child does to its parent.
 type Policy uint8
 
-// The policies.
+// The policies. A child that an operator has cancelled fails the parent under both, because it has
+// no letter.
 const (
-	WaitForReplay Policy = iota // the parent waits until an operator has replayed the child's letter; one that was cancelled has none, and fails it
+	WaitForReplay Policy = iota // the parent waits until an operator has replayed the child's letter
 	FailParent                  // the parent fails, class [ClassChild]; its own letter can be replayed
 )
 
@@ -194,8 +195,9 @@ func until(ctx context.Context) (t time.Time) {
 	return t
 }
 
-// part is how many children are sent before the parent saves how far it is.
-const part = 500
+// part is how many children are sent before the parent saves how far it is. A test has smaller
+// ones.
+var part = 500
 
 // send sends what is not sent yet.
 func (f *fan) send(ctx context.Context) error {
