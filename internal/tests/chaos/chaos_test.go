@@ -49,6 +49,8 @@ func TestMain(m *testing.M) {
 	switch {
 	case os.Getenv(roleVariable) != "":
 		play(roleVariable, work)
+	case os.Getenv(limitedVariable) != "":
+		play(limitedVariable, keepLimits)
 	case os.Getenv(pausedVariable) != "":
 		play(pausedVariable, obey)
 	case os.Getenv(outboxVariable) != "":
