@@ -204,7 +204,7 @@ var layers = []layer{
 		why: "probes need net/http and the core, whatever the queue and the store are",
 	},
 	{
-		pkgs: "adapters/webonceq", may: []string{".", "ops", "control", "broker", "dedupe", "visibility", "dlq"},
+		pkgs: "adapters/webonceq", may: []string{".", "ops", "control", "broker", "dedupe", "visibility", "dlq", "schedule"},
 		why: "the operator's page needs net/http and what operators' tools are made of, whatever the queue and the store are",
 	},
 	{
