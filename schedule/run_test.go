@@ -386,8 +386,8 @@ func TestClocksApart(t *testing.T) {
 	})
 }
 
-// TestWrongClock: a process whose clock is two days ahead tells the store of an entry, and ends. The
-// entry is sent by the others all the same, and they mark it as seen by their clocks.
+// TestWrongClock: a process whose clock is two days ahead tells the store of an entry, and ends.
+// The entry is sent by the others all the same, and they mark it as seen by their clocks.
 func TestWrongClock(t *testing.T) {
 	inWorld(t, func(w *world) {
 		e := w.entry("hourly", Every(time.Hour))

@@ -85,11 +85,6 @@ var schedules = []mutant{
 		Why: "an instant whose send failed once is never sent",
 	},
 	{
-		File: "schedule/pass.go", Text: "l.beside = l.beside || !sent && err == nil", With: "_ = err",
-		Package: "schedule", Test: "TestCrashAfterSend",
-		Why: "an instant whose sender has died is left until the next one is due",
-	},
-	{
 		File: "schedule/pass.go", Text: "reflect.ValueOf(to).Comparable()", With: "false",
 		Package: "schedule", Test: "TestHungQueue",
 		Why: "one queue that hangs holds up the entries of all others",
