@@ -550,6 +550,9 @@ func TestTheList(t *testing.T) {
 		if d := time.Since(read().Seen); d > 2*time.Hour || !read().Born.Equal(first.Born) {
 			t.Errorf("seen %v ago; %+v", d, read())
 		}
+		if claims := w.store.Claims.Load(); claims > 24*5+90 || w.log.Count("missed=") > 0 {
+			t.Errorf("five schedulers claimed 24 instants %d times, and logged %q", claims, w.log.Lines("missed="))
+		}
 		if n := w.store.Renews.Load() - renews; n < 12 || n > 30 {
 			t.Errorf("five schedulers marked the entry %d times in a day", n)
 		}
