@@ -54,7 +54,8 @@ type Children struct {
 	// Message makes child i, from 0. It is called again for some children after a crash, and must
 	// make the same message then. Out sets Meta.Key, Meta.ID, Meta.Created and DedupID. Required.
 	Message func(i int) (broker.Outgoing, error)
-	// Failed says what a child does that has failed, or is parked. Default WaitForReplay.
+	// Failed says what a child does that has failed, or is parked. Default WaitForReplay. One whose
+	// job was cancelled fails the parent in any case, because it has no letter to replay.
 	Failed Policy
 }
 

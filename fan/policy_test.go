@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/fan"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/ops"
 )
 
 // failing lets child bad end with err until it is mended.
@@ -48,7 +49,6 @@ func TestWaitForReplay(t *testing.T) {
 		if w.Logged.Count("120 of 250 children are done", childKey(120).Key, "is failed (permanent) and waits for its replay") == 0 {
 			t.Error("nobody was told of the failed child")
 		}
-		w.works(nil)
 		w.replay()
 		rig.Pass(4 * time.Hour)
 		w.ran[120]--
@@ -77,7 +77,6 @@ func TestFailParent(t *testing.T) {
 				if !strings.Contains(l.Meta.Dead.LastErr, childKey(bad).Key) {
 					t.Errorf("the parent's letter does not name the child: %s", l.Meta.Dead.LastErr)
 				}
-				w.works(nil)
 				w.replay()
 				rig.Pass(3 * time.Minute)
 				w.Replay(l)
@@ -129,6 +128,23 @@ func TestChildErrors(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestCancelledChild: nobody can replay a cancelled child, so its parent does not wait for that.
+func TestCancelledChild(t *testing.T) {
+	play(t, 3, func(w *family) {
+		o, err := ops.Open([]ops.Target{{Name: "children", Store: w.Store}}, &ops.Options{By: "ana"})
+		if err == nil {
+			_, err = o.Cancel(w.Context(), ops.CancelSpec{Key: childKey(1), Reason: "withdrawn"})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Send("p")
+		w.RunFor(time.Minute)
+		w.WantStatus("p", dedupe.Failed)
+		w.Letter(fan.ClassChild)
+	})
 }
 
 // TestReplayIsSoon: a parent that failed long ago, and is replayed, does not wait for a tenth of
