@@ -204,6 +204,10 @@ var layers = []layer{
 		why: "probes need net/http and the core, whatever the queue and the store are",
 	},
 	{
+		pkgs: "adapters/webonceq", may: []string{".", "ops", "control", "broker", "dedupe", "visibility", "dlq", "schedule"},
+		why: "the operator's page needs net/http and what operators' tools are made of, whatever the queue and the store are",
+	},
+	{
 		pkgs: "adapters/gcppubsub/pubsubpush", may: []string{".", "broker", "dedupe", "visibility", "dlq", "control"},
 		why: "a push service needs net/http and the core; its dead letters' topic brings the client",
 	},
