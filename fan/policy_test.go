@@ -49,6 +49,7 @@ func TestWaitForReplay(t *testing.T) {
 		if w.Logged.Count("120 of 250 children are done", childKey(120).Key, "is failed (permanent) and waits for its replay") == 0 {
 			t.Error("nobody was told of the failed child")
 		}
+		w.works(nil)
 		w.replay()
 		rig.Pass(4 * time.Hour)
 		w.ran[120]--
@@ -77,6 +78,7 @@ func TestFailParent(t *testing.T) {
 				if !strings.Contains(l.Meta.Dead.LastErr, childKey(bad).Key) {
 					t.Errorf("the parent's letter does not name the child: %s", l.Meta.Dead.LastErr)
 				}
+				w.works(nil)
 				w.replay()
 				rig.Pass(3 * time.Minute)
 				w.Replay(l)
