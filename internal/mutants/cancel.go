@@ -42,11 +42,6 @@ var cancels = []mutant{
 		Why: "a cancelled job is a lost failure, and --resend runs it",
 	},
 	{
-		File: "fan/look.go", Text: " && !(r.Status == dedupe.Failed && r.ErrClass == onceq.ClassCancelled): // which", With: ": // which",
-		Package: "fan", Test: "TestCancelledChild",
-		Why: "the parent of a cancelled child waits for a replay that nobody can make",
-	},
-	{
 		File: "ops/doctor.go", Text: " && !IsCancelled(r) {", With: " {",
 		Package: "ops", Test: "TestDoctorChecks/a_cancelled_job",
 		Why: "the doctor looks for letters that nobody puts",
