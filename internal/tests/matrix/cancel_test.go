@@ -77,9 +77,9 @@ func cancelled(t *testing.T, b *backend, amid bool) {
 	}
 }
 
-// TestCancelAnywhere: a cancel while any call of a worker is under way, or after the worker has died
-// in it. Once it has answered nil no handler starts, nothing is committed, and whoever finds the
-// message acks it.
+// TestCancelAnywhere: a cancel while any call of a worker is under way, or after the worker has
+// died in it. Once it has answered nil no handler starts, nothing is committed, and whoever finds
+// the message acks it.
 func TestCancelAnywhere(t *testing.T) {
 	for _, b := range []*backend{memory(), sqlite(), firestoreFake()} {
 		t.Run(b.name, func(t *testing.T) {
