@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -46,13 +47,16 @@ func ParseFormat(s string) (Format, error) {
 type Column struct {
 	Name  string
 	Right bool // numbers stand at the right
+	Time  bool // the zone is printed behind the name
 }
 
-// Columns are columns by their names; one that ends in '>' stands at the right.
+// Columns are columns by their names; one that ends in '>' stands at the right, and one that ends in
+// '@' has times.
 func Columns(names ...string) []Column {
 	cs := make([]Column, len(names))
 	for i, n := range names {
 		cs[i].Name, cs[i].Right = strings.CutSuffix(n, ">")
+		cs[i].Name, cs[i].Time = strings.CutSuffix(cs[i].Name, "@")
 	}
 	return cs
 }
@@ -97,6 +101,12 @@ type Printer struct {
 
 // Print writes a result.
 func (p *Printer) Print(r Result) error {
+	r.Columns = slices.Clone(r.Columns)
+	for i := range r.Columns {
+		if c := &r.Columns[i]; c.Time {
+			c.Name += " " + p.Zone(p.Now())
+		}
+	}
 	switch {
 	case p.Quiet:
 		return p.lines(r.IDs)
