@@ -398,8 +398,9 @@ func TestResendFails(t *testing.T) {
 	})
 }
 
-// TestReconcileGroups: a queue that needs groups gets one, and one that swallows what it had takes the
-// message of a second resend, because the first one may be gone. The key absorbs what comes twice.
+// TestReconcileGroups: a queue that needs groups gets one, and one that swallows what it had takes
+// the message of a second resend, because the first one may be gone. The key absorbs what comes
+// twice.
 func TestReconcileGroups(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		fifo := must(membroker.New(&membroker.Options{Name: "orders", Preset: membroker.SQSFIFO}))

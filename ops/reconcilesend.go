@@ -198,8 +198,8 @@ func (c *candidate) stands(now *dedupe.Record, gone time.Time) bool {
 }
 
 // message is what brings the job again. Its ID is the same each time. A queue that takes a second
-// message with one DedupID for the first would swallow it for minutes, although the first one may be
-// gone by now, so each call of Resend has its own, once. The key absorbs what comes twice.
+// message with one DedupID for the first would swallow it for minutes, although the first one may
+// be gone by now, so each call of Resend has its own, once. The key absorbs what comes twice.
 func (c *candidate) message(e *Evidence, once string) broker.Outgoing {
 	t := e.t
 	m := broker.Outgoing{Body: c.send.Body, Attributes: maps.Clone(c.send.Attributes), Group: c.send.Group}

@@ -68,8 +68,8 @@ func (t twins) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, erro
 	return rs, err
 }
 
-// TestPlanLettersOfTwoScopes: a letter of an older version names no record. Where two scopes have its
-// key and fence nobody can tell whose it is, and it stays.
+// TestPlanLettersOfTwoScopes: a letter of an older version names no record. Where two scopes have
+// its key and fence nobody can tell whose it is, and it stays.
 func TestPlanLettersOfTwoScopes(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		l := r.died("old", func(d *broker.Letter) { d.Scope, d.Key = "", "" })

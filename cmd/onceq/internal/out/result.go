@@ -50,8 +50,8 @@ type Column struct {
 	Time  bool // the zone is printed behind the name
 }
 
-// Columns are columns by their names; one that ends in '>' stands at the right, and one that ends in
-// '@' has times.
+// Columns are columns by their names; one that ends in '>' stands at the right, and one that ends
+// in '@' has times.
 func Columns(names ...string) []Column {
 	cs := make([]Column, len(names))
 	for i, n := range names {
