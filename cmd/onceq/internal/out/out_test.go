@@ -116,10 +116,10 @@ func TestZones(t *testing.T) {
 		var b bytes.Buffer
 		now := time.Date(2026, 7, 1, 3, 0, 0, 0, time.UTC)
 		p := &Printer{Out: &b, Format: Table, UTC: utc, Now: func() time.Time { return now }}
-		r := Result{Columns: Columns("AT@", "N>"), Rows: [][]string{{p.Time(now), "1"}}}
+		cs := Columns("AT@", "N>")
 		for range 2 { // the caller's columns stay as they are
 			b.Reset()
-			if err := p.Print(r); err != nil || !strings.HasPrefix(b.String(), "AT "+p.Zone(now)+" ") || utc && p.Zone(now) != "UTC" {
+			if err := p.Print(Result{Columns: p.Zoned(cs), Rows: [][]string{{p.Time(now), "1"}}}); err != nil || !strings.HasPrefix(b.String(), "AT "+p.Zone(now)+" ") || utc && p.Zone(now) != "UTC" {
 				t.Errorf("%v: %q", err, b.String())
 			}
 		}

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -47,7 +46,7 @@ func ParseFormat(s string) (Format, error) {
 type Column struct {
 	Name  string
 	Right bool // numbers stand at the right
-	Time  bool // the zone is printed behind the name
+	Time  bool // it has times; Zoned puts the zone behind its name
 }
 
 // Columns are columns by their names; one that ends in '>' stands at the right, and one that ends
@@ -101,12 +100,6 @@ type Printer struct {
 
 // Print writes a result.
 func (p *Printer) Print(r Result) error {
-	r.Columns = slices.Clone(r.Columns)
-	for i := range r.Columns {
-		if c := &r.Columns[i]; c.Time {
-			c.Name += " " + p.Zone(p.Now())
-		}
-	}
 	switch {
 	case p.Quiet:
 		return p.lines(r.IDs)
