@@ -139,6 +139,33 @@ func TestRateSilent(t *testing.T) {
 	})
 }
 
+// TestRateInTurn: a job that comes for the first time does not take the start of one that waits for
+// it, and the one that comes back gets it.
+func TestRateInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := must(limit.Rate(1, time.Second))(t)
+		ask := func(again bool) time.Duration {
+			wait, err := l.Reserve(t.Context(), limit.Ask{Again: again})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return wait
+		}
+		for n := range 5 {
+			if wait := ask(false); wait != time.Duration(n)*time.Second {
+				t.Errorf("the job %d waits for %v", n, wait)
+			}
+		}
+		pass(time.Second)
+		if wait := ask(false); wait != 4*time.Second {
+			t.Errorf("a job that came later waits for %v", wait)
+		}
+		if wait := ask(true); wait != 0 {
+			t.Errorf("the job whose time it is waits for %v", wait)
+		}
+	})
+}
+
 // TestRateHostileKeys: senders who make up keys cannot make the limiter grow without an end. Beyond
 // the bound nothing begins that has no key of its own, and there is room again when keys are idle.
 func TestRateHostileKeys(t *testing.T) {

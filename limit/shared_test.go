@@ -186,6 +186,24 @@ func TestSharedStoreAway(t *testing.T) {
 	}
 }
 
+// TestSharedBlockEnds: what a process has not used of a block after a tenth of the time is lost,
+// because another may soon have the block.
+func TestSharedBlockEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &frail{Store: newWorld(t).store}
+		l := must(limit.Shared(s, "api", 100, 10*time.Minute))(t)
+		for n, after := range []time.Duration{0, 59 * time.Second, 2 * time.Second} {
+			pass(after)
+			if wait, err := l.Reserve(t.Context(), limit.Ask{}); wait != 0 || err != nil {
+				t.Error(wait, err)
+			}
+			if got, want := s.settles.Load(), int64(1+n/2); got != want {
+				t.Errorf("the start %d: %d blocks were taken, want %d", n, got, want)
+			}
+		}
+	})
+}
+
 // TestSharedHostileKeys: a sender's key becomes no name in the store, and one of any form is
 // limited.
 func TestSharedHostileKeys(t *testing.T) {

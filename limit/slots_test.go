@@ -70,6 +70,7 @@ func TestSlotsDeadHolder(t *testing.T) {
 		dead.Pause()
 		dies.away.Store(true) // as if it were dead: nothing is renewed, nothing given back
 		died := time.Now()
+		pass(25 * time.Second)
 		alive := must(limit.Slots(w.store, "db", 1))(t)
 		stop := w.run(w.worker(onceq.Chain(w.begun(0), alive), nil))
 		w.send("b", 1)
@@ -121,7 +122,6 @@ func TestSlotsStoreAway(t *testing.T) {
 func TestSlotsHoldsWhileItRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		slots := must(limit.Slots(w.store, "db", 1))(t)
 		var runs atomic.Int32
 		var at peak.Gauge
 		h := onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
@@ -133,7 +133,12 @@ func TestSlotsHoldsWhileItRuns(t *testing.T) {
 			}
 			return nil
 		})
-		stop := w.run(w.worker(onceq.Chain(h, slots), func(c *setup) { c.Defaults.Timeout = 10 * time.Second }))
+		var processes []*onceq.Worker
+		for range 2 {
+			slots := must(limit.Slots(w.store, "db", 1))(t)
+			processes = append(processes, w.worker(onceq.Chain(h, slots), func(c *setup) { c.Defaults.Timeout = 10 * time.Second }))
+		}
+		stop := w.run(processes...)
 		w.send("a", 3)
 		pass(2 * time.Minute)
 		if runs.Load() != 1 {

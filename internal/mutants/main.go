@@ -33,6 +33,7 @@ var tables = map[string][]mutant{
 	"engine":    engine,
 	"operators": operators,
 	"security":  security,
+	"limits":    limited,
 	"steps":     stepped,
 }
 
