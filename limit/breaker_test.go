@@ -126,7 +126,7 @@ func TestBreakerLeavesErrors(t *testing.T) {
 					t.Errorf("it is %s", s)
 				}
 				if w.ends(c.ends) != 1 {
-					t.Errorf("%+v", w.reports)
+					t.Errorf("%+v", w.all())
 				}
 				stop()
 			})

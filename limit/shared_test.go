@@ -171,14 +171,14 @@ func TestSharedStoreAway(t *testing.T) {
 			w.send("a", 1)
 			pass(time.Second)
 			how(s).Store(true)
-			w.send("a", 50)
-			pass(5 * time.Minute)
+			w.send("a", 20)
+			pass(2 * time.Minute)
 			if n := len(w.begins("a")); n != 5 {
 				t.Errorf("%d jobs began, of a block of 5", n)
 			}
 			how(s).Store(false)
 			pass(10 * time.Minute)
-			if n, failed := len(w.begins("a")), w.ends(onceq.OutcomeFailed)+w.ends(onceq.OutcomeRetried); n != 51 || failed > 0 {
+			if n, failed := len(w.begins("a")), w.ends(onceq.OutcomeFailed)+w.ends(onceq.OutcomeRetried); n != 21 || failed > 0 {
 				t.Errorf("%d jobs began, and %d attempts failed", n, failed)
 			}
 			stop()
