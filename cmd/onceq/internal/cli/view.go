@@ -130,6 +130,20 @@ type checkupView struct {
 	Error string `json:"error"`
 }
 
+type scheduleView struct {
+	Entry    string  `json:"entry"`
+	Schedule string  `json:"schedule"`
+	Born     *string `json:"born"`
+	Seen     *string `json:"seen"`
+	Silent   bool    `json:"silent"`
+	Last     *string `json:"last"`
+	Scope    string  `json:"scope"`
+	Key      string  `json:"key"`
+	Status   string  `json:"status"`
+	Next     *string `json:"next"`
+	Error    string  `json:"error"`
+}
+
 type jobView struct {
 	Key     string   `json:"key"`
 	ID      string   `json:"id"`
