@@ -50,7 +50,7 @@ var limited = []mutant{
 		Why: "two uses of a block are less than a window apart",
 	},
 	{
-		File: "limit/shared.go", Text: "until: now + r.use", With: "until: now + int64(r.kept)",
+		File: "limit/shared.go", Text: "until: now + r.use, wall: wall.Add(time.Duration(r.use))", With: "until: now + int64(r.kept), wall: wall.Add(r.kept)",
 		Package: "limit", Test: "TestSharedBlockEnds",
 		Why: "starts of a block are used beside those of its next owner",
 	},
