@@ -48,6 +48,14 @@ var page = []mutant{
 		Why: "a program that ends waits for a pass of minutes, or loses its letters for a while",
 	},
 	{
+		File: "ops/boardpass.go", Text: `	case x.acts > 0:
+		return false, ErrLettersBusy`,
+		With: `	case x.acts < 0:
+		return false, ErrLettersBusy`,
+		Package: "ops", Test: "TestBoardPassBesideAnAct",
+		Why: "a look at the letters lets a replay end without an error, with most of its letters not sent",
+	},
+	{
 		File: "ops/running.go", Text: `	case used:`,
 		With:    `	case used && r.closed:`,
 		Package: "ops", Test: "TestRunningUsesAPlanOnce",
