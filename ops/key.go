@@ -149,6 +149,9 @@ func (o *Ops) Key(ctx context.Context, queue string, k dedupe.Key, ko KeyOptions
 	l.addDoubts()
 	if ko.Letters {
 		l.letter(ctx, t)
+		if l.Letter != nil {
+			l.Letter.Message = o.shown(l.Letter.Message)
+		}
 	}
 	if e := l.Replayed; e != nil && l.Letter == nil {
 		text := fmt.Sprintf("%s replayed letters of the queue since (%s, audit %s); was its letter among them, it waits in the queue, and is not claimed yet", e.By, e.Object, e.ID)

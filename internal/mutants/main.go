@@ -34,6 +34,7 @@ var tables = map[string][]mutant{
 	"operators": operators,
 	"page":      page,
 	"security":  security,
+	"fan":       fanned,
 	"steps":     stepped,
 }
 
