@@ -398,8 +398,9 @@ func TestBoardPassEnds(t *testing.T) {
 	})
 }
 
-// TestBoardPassBesideAnAct: a pass that held the letters would make an act take them for gone. So an
-// act waits for a pass, and while it goes on nobody else goes through its letters; then anybody may.
+// TestBoardPassBesideAnAct: a pass that held the letters would make an act take them for gone. So
+// an act waits for a pass, and while it goes on nobody else goes through its letters; then anybody
+// may.
 func TestBoardPassBesideAnAct(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		r.letters(400, 1)
@@ -431,7 +432,8 @@ func TestBoardPassBesideAnAct(t *testing.T) {
 		must(b.Pass("orders"))
 		r.passed(b)
 	})
-	// An act that waits for a plan is stopped, and has begun nothing; its plan is as good as before.
+	// An act that waits for a plan is stopped, and has begun nothing; its plan is as good as
+	// before.
 	bubble(t, ops.Options{}, func(r *rig) {
 		r.letters(30, 1)
 		b := r.board(r.ops, nil)

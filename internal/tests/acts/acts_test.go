@@ -224,7 +224,8 @@ func TestAServerStopsAmidAReplay(t *testing.T) {
 	}
 }
 
-// BenchmarkPass is a pass through 10,000 letters: when the first groups are there, and when all are.
+// BenchmarkPass is a pass through 10,000 letters: when the first groups are there, and when all
+// are.
 func BenchmarkPass(b *testing.B) {
 	w := newWorld(b)
 	w.died(10_000)
