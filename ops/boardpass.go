@@ -171,9 +171,9 @@ func (b *Board) isActedOn(x *turn) bool {
 	return x.acts > 0
 }
 
-// acting keeps passes away from a queue's letters until leave is called, and waits for who is at
+// keepAway keeps passes away from a queue's letters until leave is called, and waits for who is at
 // them. stop and ctx end the wait. A nil board keeps nobody away.
-func (b *Board) acting(ctx context.Context, queue string, stop <-chan struct{}) (leave func(), err error) {
+func (b *Board) keepAway(ctx context.Context, queue string, stop <-chan struct{}) (leave func(), err error) {
 	leave = func() {}
 	if b == nil {
 		return leave, nil

@@ -238,7 +238,7 @@ func (a *runningAct) guarded(o *Ops, do func(context.Context, *Ops, <-chan struc
 			}
 		}
 	}()
-	leave, err := a.r.ro.Board.acting(a.r.base, a.Queue, a.stop)
+	leave, err := a.r.ro.Board.keepAway(a.r.base, a.Queue, a.stop)
 	defer leave()
 	if err != nil {
 		return rep, err
