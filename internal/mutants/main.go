@@ -36,6 +36,7 @@ var tables = map[string][]mutant{
 	"security":  security,
 	"fan":       fanned,
 	"steps":     stepped,
+	"web":       web,
 }
 
 func main() {
