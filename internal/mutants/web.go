@@ -57,7 +57,7 @@ var web = []mutant{
 		Why: "acts beyond the limit begin",
 	},
 	{
-		File: "adapters/webonceq/plans.go", Text: "a.see(\"/acts/\" + act) // a second click\n\t\treturn nil", With: "return again(http.StatusConflict, ops.ErrPlanUsed)",
+		File: "adapters/webonceq/plans.go", Text: "a.see(\"/acts/\" + act) // a second click\n\t\treturn nil", With: "_ = act\n\t\treturn again(http.StatusConflict, ops.ErrPlanUsed)",
 		Package: "adapters/webonceq", Test: "TestDoubleClick",
 		Why: "whoever clicks twice is told of an error, though his replay runs",
 	},
