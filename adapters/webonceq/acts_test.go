@@ -3,6 +3,7 @@ package webonceq
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -235,16 +236,15 @@ func TestRefusalsStandAtTheButton(t *testing.T) {
 
 func with(of url.Values, pairs ...string) url.Values {
 	v := url.Values{}
-	for name, values := range of {
-		v[name] = values
-	}
+	maps.Copy(v, of)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		v.Set(pairs[i], pairs[i+1])
 	}
 	return v
 }
 
-// A pause that the queue cannot pay, or canaries that nobody would run, are refused with the reason.
+// A pause that the queue cannot pay, or canaries that nobody would run, are refused with the
+// reason.
 func TestPausedTypeMakesCanariesVacuous(t *testing.T) {
 	n := newNight(t, &Options{Access: who("ana", All)}).usual()
 	n.begun("/q/orders/pause", url.Values{"type": {"charge"}, "for": {"1h"}, "reason": {"bank down"}})
