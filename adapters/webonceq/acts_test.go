@@ -98,6 +98,26 @@ func TestNight(t *testing.T) {
 	}
 }
 
+// The rule: the filter is the plan. The button of a list carries the number, and plans all of it.
+func TestPlanOfAFilter(t *testing.T) {
+	n := newNight(t, &Options{Access: who("ana", All)}).usual()
+	if screen := n.waitLetters(); !strings.Contains(screen, "Plan a replay of all 7") {
+		t.Errorf("%s", text(screen))
+	}
+	screen := n.get("/q/orders/letters?class=timeout").Body.String()
+	if !strings.Contains(screen, "Plan a replay of all 5") || !strings.Contains(screen, `name="class" value="timeout"`) {
+		t.Errorf("%s", text(screen))
+	}
+	plan := n.made(n.begun("/q/orders/plan", url.Values{"class": {"timeout"}}))
+	if screen := text(n.get(plan).Body.String()); !strings.Contains(screen, "class timeout to send 5") {
+		t.Errorf("the plan: %s", screen)
+	}
+	plan = n.made(n.begun("/q/orders/plan", nil))
+	if screen := text(n.get(plan).Body.String()); !strings.Contains(screen, "all letters to send 7") {
+		t.Errorf("the plan: %s", screen)
+	}
+}
+
 // The rule: a plan is its maker's. Another one can neither see nor run it, whatever he may.
 func TestPlanOfSomebodyElse(t *testing.T) {
 	n := newNight(t, &Options{Access: who("ana", All)}).usual()
