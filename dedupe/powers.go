@@ -20,9 +20,9 @@ type Count struct {
 // Counter is an optional interface of stores: it counts records without reading each.
 type Counter interface {
 	// Count answers how many records q selects, by scope and status, in that order; what has none
-	// is left out. q.Limit is not looked at. Expired records do not count. Counts of Failed, Parked
-	// and Released are exact, and cost what [Query] says of them. Those of Claimed and Done may be
-	// estimates: [Count].Exact.
+	// is left out. q.After and q.Limit are not looked at. Expired records do not count. Counts of
+	// Failed, Parked and Released are exact, and cost what [Query] says of them. Those of Claimed
+	// and Done may be estimates: [Count].Exact.
 	Count(ctx context.Context, q Query) ([]Count, error)
 }
 

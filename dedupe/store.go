@@ -278,7 +278,12 @@ type Query struct {
 	// LeaseBefore selects claimed records alone: those whose lease ended before it. Their owners
 	// died, or went silent.
 	LeaseBefore time.Time
-	Limit       int // at most so many
+	// After gives the records behind this key alone, in the order of List: the last one of a page
+	// gives the next page, also where it has been removed since. Zero = from the beginning; else a
+	// valid key, or the error wraps [ErrBadKey]. Of what the whole list reads, the stores in SQL
+	// leave out what is before it.
+	After Key
+	Limit int // at most so many
 }
 
 // Forgotten names a record to remove.

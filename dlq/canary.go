@@ -83,6 +83,16 @@ type Progress struct {
 	Back []Ref
 }
 
+// Watch is a word on a batch that is watched.
+type Watch uint8
+
+// What ReplayOptions.Watching may answer.
+const (
+	WatchToEnd Watch = iota // it is watched until the end of CanaryWait at most
+	WatchOn                 // it is also watched beyond that end
+	GoOn                    // it has passed, though not all of its jobs are done
+)
+
 // ramp is the batch that follows one of n letters.
 func ramp(n int) int {
 	const most = 1 << 30
@@ -136,7 +146,11 @@ func (r *replay) watch(ctx context.Context) error {
 	if r.o.Done != nil {
 		most = max(most/3, time.Millisecond)
 	}
+	word := WatchToEnd
 	for end := began.Add(r.o.CanaryWait); len(r.back) == 0; {
+		if r.isStopped() {
+			return ErrStopped
+		}
 		if now := time.Now(); r.o.Done != nil && !now.Before(ask) {
 			ask = now.Add(most)
 			var err error
@@ -151,8 +165,19 @@ func (r *replay) watch(ctx context.Context) error {
 				r.back = append(r.back, b.Failed...)
 				break
 			}
+			if r.o.Watching != nil {
+				b.Watched = time.Since(began)
+				word = r.o.Watching(b)
+			}
+			if word == GoOn {
+				proven = true
+				break
+			}
 		}
 		left := time.Until(end)
+		if word == WatchOn {
+			left = max(left, most)
+		}
 		if left <= 0 {
 			break
 		}

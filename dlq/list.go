@@ -187,19 +187,34 @@ type Groups []Group
 // Group counts the letters that the filter chooses, by kind of failure. It goes through the queue
 // as List does. Filter.Max has no default here. With an error come the groups of what was seen.
 func (q *Queue) Group(ctx context.Context, f Filter) (Groups, error) {
-	return q.GroupShown(ctx, f, nil)
+	return q.GroupWith(ctx, GroupOptions{Filter: f})
 }
 
-// GroupShown is Group for readers who may not see everything. What the groups hold of their
-// messages (Error, Types, Sources, Sample and Key) is taken from what show makes of each; it gets
-// a message that must not be changed. The filter, the group's name and its class go by the letters
-// as they are. Nil shows them so, too.
-func (q *Queue) GroupShown(ctx context.Context, f Filter, show func(*broker.Message) *broker.Message) (Groups, error) {
+// GroupOptions say what GroupWith counts, and who hears of it.
+type GroupOptions struct {
+	// Filter chooses the letters.
+	Filter
+	// Show, when set, is for readers who may not see everything. What the groups hold of their
+	// messages (Error, Types, Sources, Sample and Key) is taken from what Show makes of each; it
+	// gets a message that must not be changed. The filter, the group's name and its class go by the
+	// letters as they are.
+	Show func(*broker.Message) *broker.Message
+	// Each, when set, is called for each failure when it was counted, with its letter as Show has
+	// made it, and its group so far, which the next letters change. It is called in the goroutine
+	// of the call.
+	Each func(Entry, *Group)
+	// Stop, once it is closed, ends the look in order, with [ErrStopped].
+	Stop <-chan struct{}
+}
+
+// GroupWith is Group for who shows the groups while they are counted.
+func (q *Queue) GroupWith(ctx context.Context, o GroupOptions) (Groups, error) {
+	f := o.Filter
 	if err := f.check("Filter"); err != nil {
 		return nil, err
 	}
 	by, of := make(map[string]*Group), make(map[identity]*Group)
-	n := 0
+	n, stopped := 0, false
 	err := q.look(ctx, f, visit{
 		one: func(l *item) {
 			if f.Max > 0 && n == f.Max {
@@ -207,33 +222,53 @@ func (q *Queue) GroupShown(ctx context.Context, f Filter, show func(*broker.Mess
 			}
 			n++
 			name, e := groupOf(l.m), entryOf(l)
-			if show != nil {
-				e.Message = show(e.Message)
+			if o.Show != nil {
+				e.Message = o.Show(e.Message)
 			}
-			if by[name] == nil {
-				by[name] = &Group{
+			g := by[name]
+			if g == nil {
+				g = &Group{
 					Group: name, Class: classOf(l.m), Error: Normalize(lastErrOf(e.Message.Meta)),
 					Types: make(map[string]int), Sources: make(map[string]int),
 				}
+				by[name] = g
 			}
-			by[name].add(e, failedAt(l.m))
-			of[l.id] = by[name]
+			g.add(e, failedAt(l.m))
+			of[l.id] = g
+			if o.Each != nil {
+				o.Each(e, g)
+			}
 		},
 		copied: func(l *item) {
 			if g := of[l.id]; g != nil { // its own text may be cut
 				g.Copies++
 			}
 		},
-		enough: func() bool { return f.Max > 0 && n == f.Max },
+		enough: func() bool {
+			select {
+			case <-o.Stop:
+				stopped = true
+			default:
+			}
+			return stopped || f.Max > 0 && n == f.Max
+		},
 	})
+	if err == nil && stopped {
+		err = ErrStopped
+	}
 	gs := make(Groups, 0, len(by))
 	for _, g := range by {
 		gs = append(gs, *g)
 	}
+	gs.sort()
+	return gs, err
+}
+
+// sort puts the largest first.
+func (gs Groups) sort() {
 	slices.SortFunc(gs, func(a, b Group) int {
 		return cmp.Or(b.Count-a.Count, strings.Compare(a.Class, b.Class), strings.Compare(a.Group, b.Group))
 	})
-	return gs, err
 }
 
 func (g *Group) add(e Entry, at time.Time) {

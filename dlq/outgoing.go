@@ -188,3 +188,11 @@ func jobName(m *broker.Meta) string {
 	}
 	return ""
 }
+
+// within is f as a whole number from 1 to most. An int does not hold each rate.
+func within(f float64, most int) int {
+	if f >= float64(most) {
+		return most
+	}
+	return max(1, int(f))
+}

@@ -32,6 +32,7 @@ type pass struct {
 	judge  func(context.Context, []Planned) error // judges letters that the plan does not list; may be nil
 	choose func(*item) error                      // takes a letter of the set; an error ends the pass
 	remove func(*item)                            // takes a letter that is not to be sent; nil = choose does
+	stop   <-chan struct{}                        // closed = end in order; may be nil
 	flush  func(ctx context.Context) error        // does what choose has gathered
 	full   func() bool                            // reports that nothing more is to be taken
 }
@@ -56,6 +57,9 @@ func (p *pass) through(ctx context.Context) error {
 		}
 	}()
 	for !p.full() {
+		if p.isStopped() {
+			return ErrStopped
+		}
 		if p.planned != nil && p.w.room() <= 0 {
 			p.makeRoom() //nolint:contextcheck // it outlives the end of ctx
 		}
@@ -79,6 +83,38 @@ func (p *pass) through(ctx context.Context) error {
 		return context.Cause(ctx) // it cut off the last acks
 	}
 	return nil
+}
+
+// isStopped reports whether the caller has asked for the end.
+func (p *pass) isStopped() bool {
+	select {
+	case <-p.stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// ended is why nothing more may be sent; nil = it may.
+func (p *pass) ended(ctx context.Context) error {
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case p.isStopped():
+		return ErrStopped
+	}
+	return nil
+}
+
+// rest waits for d, or until something ends it.
+func (p *pass) rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	case <-p.stop:
+	}
 }
 
 // step receives once, and looks at what came.

@@ -5,6 +5,9 @@ import (
 	"fmt"
 )
 
+// This file owns Purge: its options, and how letters are exported and removed. pass.go calls choose
+// and flush in the goroutine of the call, without a lock.
+
 // PurgeOptions say what a purge removes, and where it is kept.
 type PurgeOptions struct {
 	// Filter chooses the letters. Max is how many are removed at most, copies counted.
@@ -27,6 +30,8 @@ type PurgeOptions struct {
 	// Each, when set, is called for each letter that was looked at, when its result is known, in
 	// the goroutine of the call.
 	Each func(Step)
+	// Stop, once it is closed, ends the purge in order, as in [ReplayOptions].
+	Stop <-chan struct{}
 }
 
 func (o *PurgeOptions) check(q *Queue) error {
@@ -63,6 +68,7 @@ func (o *PurgeOptions) check(q *Queue) error {
 //   - a mistake in o, and then nothing was done;
 //   - Export's;
 //   - the context's cause;
+//   - [ErrStopped];
 //   - [ErrIncomplete];
 //   - the broker's, after Options.RetryFor.
 func (q *Queue) Purge(ctx context.Context, o PurgeOptions) (Report, error) {
@@ -98,6 +104,7 @@ func newPurge(ctx context.Context, q *Queue, o *PurgeOptions) *purge {
 	p := &purge{pass: newPass(ctx, q, &o.Filter, o.Each, o.DryRun), o: o}
 	p.pass.choose, p.pass.flush, p.pass.full = p.choose, p.flush, p.full
 	p.keepTo(o.Plan)
+	p.pass.stop = o.Stop
 	return p
 }
 

@@ -39,6 +39,8 @@ var (
 	// ErrIncomplete: there are letters that were not looked at. The message says why, and what to
 	// do.
 	ErrIncomplete = errors.New("dlq: not every letter was looked at")
+	// ErrStopped: ReplayOptions.Stop or PurgeOptions.Stop was closed. Nothing is lost by that.
+	ErrStopped = errors.New("dlq: stopped in order")
 	// ErrNoLetter: no letter has that key or id.
 	ErrNoLetter = errors.New("dlq: no such letter")
 )

@@ -12,7 +12,6 @@ import (
 	"github.com/onceq/onceq/internal/ahead"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/letter"
-	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/values"
 )
 
@@ -64,6 +63,10 @@ type ReplayOptions struct {
 	// CanaryWait, and although some are to be tried again, if only no letter came back. It is for
 	// jobs that take longer than anybody waits.
 	CanaryAny bool
+	// Watching, when set, is called while a batch is watched, whenever Done has answered, in the
+	// goroutine of the call. It is told what is known by then, and answers whether the batch is
+	// watched beyond the end of CanaryWait, or has passed. It means nothing without Done.
+	Watching func(Progress) Watch
 	// EachBatch, when set, is called when a batch has been watched, in the goroutine of the call.
 	EachBatch func(Progress)
 	// DryRun sends and removes nothing. Edit is called all the same, and the report says what a
@@ -95,6 +98,10 @@ type ReplayOptions struct {
 	// Each, when set, is called for each letter that was looked at, when its result is known, in
 	// the goroutine of the call.
 	Each func(Step)
+	// Stop, once it is closed, ends the replay in order, with [ErrStopped]: what is being sent is
+	// sent and removed, nothing more is taken, and what is held goes back. That takes as long as a
+	// call of the broker, and Options.Wait. The end of the context cuts such calls off.
+	Stop <-chan struct{}
 }
 
 func (o *ReplayOptions) check(q *Queue) error {
@@ -188,6 +195,7 @@ const minRate = 1.0 / 3600
 //   - a mistake in o, and then nothing was done;
 //   - the context's cause;
 //   - a [*CanaryError];
+//   - [ErrStopped];
 //   - [ErrIncomplete];
 //   - the broker's, after Options.RetryFor.
 func (q *Queue) Replay(ctx context.Context, o ReplayOptions) (Report, error) {
@@ -236,7 +244,7 @@ func newReplay(ctx context.Context, q *Queue, o *ReplayOptions) *replay {
 	r.pass.choose, r.pass.flush, r.pass.full, r.pass.remove = r.choose, r.flush, r.full, r.discard
 	r.keeps = sync.OnceValue(func() ahead.Queue { return q.keepingOf(ctx, o.To) })
 	r.keepTo(o.Plan)
-	r.pass.judge = o.Judge
+	r.pass.judge, r.pass.stop = o.Judge, o.Stop
 	if r.quota = o.Canary; o.Ramp && r.quota == 0 {
 		r.quota = ramp(0)
 	}
@@ -413,14 +421,6 @@ func (r *replay) dropAs(ctx context.Context, f Result, from *[]*item) (err error
 	return err
 }
 
-// within is f as a whole number from 1 to most. An int does not hold each rate.
-func within(f float64, most int) int {
-	if f >= float64(most) {
-		return most
-	}
-	return max(1, int(f))
-}
-
 // sendSome sends a batch, as large as the rate and the canaries allow, and acks what was sent.
 func (r *replay) sendSome(ctx context.Context) error {
 	n := r.limits.SendBatch
@@ -432,12 +432,12 @@ func (r *replay) sendSome(ctx context.Context) error {
 	}
 	if r.o.PerSecond > 0 {
 		now := time.Now()
-		if r.next.After(now) && !retry.Rest(ctx, r.next.Sub(now)) {
-			return context.Cause(ctx)
+		if r.next.After(now) {
+			r.rest(ctx, r.next.Sub(now))
 		}
 	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+	if err := r.ended(ctx); err != nil {
+		return err
 	}
 	batch := r.take(n)
 	if r.o.PerSecond > 0 {

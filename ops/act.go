@@ -23,12 +23,13 @@ const endPatience = 5 * time.Second
 
 // act does something with an audit record around it. The id is the record's; it is empty where
 // Options.NoAudit let the act go on without one. The error is do's, or says that nothing was done.
-func (o *Ops) act(ctx context.Context, s dedupe.Store, e AuditEntry, do func(context.Context) (result map[string]string, err error)) (id string, err error) {
+func (o *Ops) act(ctx context.Context, s dedupe.Store, e AuditEntry, do func(context.Context) (result map[string]string, err error)) (id string, failed error) {
 	e.By = cmp.Or(e.By, o.o.By)
 	if e.By == "" {
 		return "", fmt.Errorf("%w: Options.By is empty: say who acts", control.ErrInvalid)
 	}
 	var a *controlstore.Act
+	var err error
 	if s == nil {
 		err = fmt.Errorf("%w: there is no Store", ErrMissing)
 	} else {
@@ -42,17 +43,30 @@ func (o *Ops) act(ctx context.Context, s dedupe.Store, e AuditEntry, do func(con
 	case err == nil:
 		id = a.ID()
 	}
-	result, err := do(ctx)
-	if a != nil {
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
-		defer cancel()
-		if failed := a.End(end, result, err); failed != nil {
-			err = errors.Join(err, fmt.Errorf("what was done is not in the audit: %w", failed))
-		}
+	if o.hear.began != nil {
+		o.hear.began(id)
 	}
-	o.log(ctx, &e, id, err)
+	result, err := map[string]string(nil), errPanicked
+	defer func() { // also where do panics
+		if o.hear.ended != nil {
+			err = o.hear.ended(result, err)
+		}
+		if a != nil {
+			end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endPatience)
+			defer cancel()
+			if failed := a.End(end, result, err); failed != nil {
+				err = errors.Join(err, fmt.Errorf("what was done is not in the audit: %w", failed))
+			}
+		}
+		o.log(ctx, &e, id, err)
+		failed = err
+	}()
+	result, err = do(ctx)
 	return id, err
 }
+
+// errPanicked is in the audit where an act's function panicked.
+var errPanicked = errors.New("ops: the act has panicked")
 
 func (o *Ops) log(ctx context.Context, e *AuditEntry, id string, err error) {
 	if o.o.Logger == nil {

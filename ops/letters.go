@@ -36,7 +36,7 @@ func (o *Ops) Groups(ctx context.Context, queue string, f dlq.Filter) (dlq.Group
 	if err != nil {
 		return nil, err
 	}
-	return q.GroupShown(ctx, f, o.shown)
+	return q.GroupWith(ctx, dlq.GroupOptions{Filter: f, Show: o.shown})
 }
 
 // LetterQuery names the letters of one job.

@@ -59,8 +59,16 @@ type Options struct {
 
 // Ops sees and steers the targets. Its methods may be called from many goroutines.
 type Ops struct {
-	ts []*target
-	o  Options
+	ts   []*target
+	o    Options
+	hear hooks // of an act in the background
+}
+
+// hooks hear of an act on its way. Each may be nil.
+type hooks struct {
+	mayUse func(context.Context, *target, *dlq.Plan) error           // in its turn at the letters
+	began  func(audit string)                                        // before anything is done
+	ended  func(result map[string]string, err error) (instead error) // before the audit has it
 }
 
 // A target is a Target with its defaults.

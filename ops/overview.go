@@ -360,3 +360,12 @@ func (q *QueueState) Err() error {
 	}
 	return nil
 }
+
+// Failing is the share of the handlers of about the last minute that ended with an error, from 0 to
+// 1. ok is false where none ended, or no worker counts them.
+func (w *WorkerTotals) Failing() (share float64, ok bool) {
+	if w.Minute == nil || w.Minute.Runs == 0 {
+		return 0, false
+	}
+	return float64(w.Minute.Errors) / float64(w.Minute.Runs), true
+}

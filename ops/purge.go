@@ -51,20 +51,8 @@ func (o *Ops) PlanPurge(ctx context.Context, spec PurgeSpec) (*dlq.Plan, error) 
 // Purge removes the letters of a plan, and no others. Their jobs stay failed or parked in the
 // store. The audit has the intent before, and the numbers after.
 func (o *Ops) Purge(ctx context.Context, p *dlq.Plan, spec PurgeSpec) (rep dlq.Report, audit string, err error) {
-	if err := checkPurge(&spec); err != nil {
-		return rep, "", err
-	}
-	t, err := o.target(spec.Queue)
+	t, q, po, err := o.purging(p, &spec)
 	if err != nil {
-		return rep, "", err
-	}
-	q, err := t.letters()
-	if err != nil {
-		return rep, "", err
-	}
-	po := spec.PurgeOptions
-	po.Plan, po.Filter, po.All = p, dlq.Filter{Max: spec.Max}, false // the plan has chosen
-	if err := q.CheckPurge(po); err != nil {
 		return rep, "", err
 	}
 	detail := map[string]string{"letters": strconv.Itoa(p.Count(dlq.Take)), "export": strconv.FormatBool(!spec.NoExport)}
@@ -77,4 +65,22 @@ func (o *Ops) Purge(ctx context.Context, p *dlq.Plan, spec PurgeSpec) (rep dlq.R
 		return counted(&rep), err
 	})
 	return rep, audit, err
+}
+
+// purging is what an act by the plan needs, after everything was checked that can be.
+func (o *Ops) purging(p *dlq.Plan, spec *PurgeSpec) (*target, *dlq.Queue, dlq.PurgeOptions, error) {
+	po := spec.PurgeOptions
+	if err := checkPurge(spec); err != nil {
+		return nil, nil, po, err
+	}
+	t, err := o.target(spec.Queue)
+	if err != nil {
+		return nil, nil, po, err
+	}
+	q, err := t.letters()
+	if err != nil {
+		return nil, nil, po, err
+	}
+	po.Plan, po.Filter, po.All = p, dlq.Filter{Max: spec.Max}, false // the plan has chosen
+	return t, q, po, q.CheckPurge(po)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
 )
 
 // This file owns lists of records, and the two acts on a single one. Tools call its methods;
@@ -50,7 +51,8 @@ func attention(s dedupe.Status) bool {
 
 // Keys lists records of a target's store; an empty queue is the first target. With scan false it
 // lists what an index gives, and answers a *[ScanError] for everything else. The records of onceq's
-// own scopes, which begin with a ':', are left out.
+// own scopes, which begin with a ':', are left out. With q.Limit it is a page: the last record's
+// key as q.After gives the next one.
 func (o *Ops) Keys(ctx context.Context, queue string, q dedupe.Query, scan bool) iter.Seq2[*dedupe.Record, error] {
 	return func(yield func(*dedupe.Record, error) bool) {
 		s, err := o.storeOf(queue)
@@ -61,11 +63,11 @@ func (o *Ops) Keys(ctx context.Context, queue string, q dedupe.Query, scan bool)
 			yield(nil, err)
 			return
 		}
-		limit, n := q.Limit, 0
+		limit, after, n := q.Limit, q.After, 0
 		q.Limit = 0 // what is left out does not count
 		for r, err := range s.List(ctx, q) {
-			if err == nil && strings.HasPrefix(r.Key.Scope, ":") {
-				continue
+			if err == nil && (strings.HasPrefix(r.Key.Scope, ":") || records.Compare(r.Key, after) <= 0) {
+				continue // a store of somebody else's may not know After
 			}
 			if !yield(r, err) || err != nil {
 				return

@@ -181,6 +181,11 @@ func (o *Ops) letterAct(ctx context.Context, t *target, p *dlq.Plan, act dlq.Act
 	began := false
 	acting := func(ctx context.Context) error {
 		began = true
+		if o.hear.mayUse != nil {
+			if err = o.hear.mayUse(ctx, t, p); err != nil {
+				return err
+			}
+		}
 		e := AuditEntry{Act: string(act), By: by, Reason: reason, Queue: t.known, Object: "plan " + p.ID, Detail: detail}
 		id, err = o.act(ctx, t.Store, e, do)
 		return err

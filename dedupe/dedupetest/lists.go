@@ -2,6 +2,7 @@ package dedupetest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,6 +39,11 @@ func listCases() []testCase {
 			Name: "list-limit-and-break",
 			Rule: "List stops at its limit and when its caller does; neither harms later calls",
 			Run:  listLimit,
+		},
+		{
+			Name: "list-pages",
+			Rule: "List with After gives what comes behind that key alone: page by page each record once, also where the key itself is gone; an After that is no key is ErrBadKey",
+			Run:  listPages,
 		},
 		{
 			Name: "list-and-change",
@@ -80,7 +86,7 @@ func (e *env) want(q dedupe.Query) []dedupe.Key {
 	var ks []dedupe.Key
 	for k := range e.m.records {
 		r := e.m.live(k)
-		if r == nil || q.Scope != "" && k.Scope != q.Scope || !strings.HasPrefix(k.Key, q.Prefix) ||
+		if r == nil || q.Scope != "" && k.Scope != q.Scope || !strings.HasPrefix(k.Key, q.Prefix) || compareKeys(k, q.After) <= 0 ||
 			q.Status != 0 && r.Status != q.Status || !q.Before.IsZero() && !r.Updated.Before(q.Before) ||
 			!q.LeaseBefore.IsZero() && (r.Status != dedupe.Claimed || !r.LeaseUntil.Before(q.LeaseBefore)) {
 			continue
@@ -103,8 +109,8 @@ func (e *env) compareList(q dedupe.Query) {
 }
 
 func describe(q dedupe.Query) string {
-	return fmt.Sprintf("scope %q, prefix %q, status %v, before given %v, lease before given %v, limit %d",
-		q.Scope, q.Prefix, q.Status, !q.Before.IsZero(), !q.LeaseBefore.IsZero(), q.Limit)
+	return fmt.Sprintf("scope %q, prefix %q, status %v, before given %v, lease before given %v, after %q, limit %d",
+		q.Scope, q.Prefix, q.Status, !q.Before.IsZero(), !q.LeaseBefore.IsZero(), q.After, q.Limit)
 }
 
 func names(ks []dedupe.Key) string {
@@ -260,6 +266,45 @@ func listLimit(e *env) {
 	q := e.request(k)
 	e.claim(q)
 	e.settle(dedupe.Settlement{Key: k, Token: q.Token, To: dedupe.Done})
+}
+
+func listPages(e *env) {
+	e.mix()
+	for _, q := range []dedupe.Query{{}, {Scope: "s1"}, {Prefix: "old"}, {Status: dedupe.Failed}, {Scope: "s2", Status: dedupe.Parked}, {Status: dedupe.Done, Prefix: "new"}} {
+		for _, size := range []int{1, 3, 7} {
+			whole := e.want(q)
+			var paged []dedupe.Key
+			for p := q; ; {
+				p.Limit = size
+				page := e.list(p)
+				paged = append(paged, page...)
+				if len(page) < size || len(paged) > len(whole) {
+					break
+				}
+				p.After = page[len(page)-1]
+			}
+			if !slices.Equal(paged, whole) {
+				e.Errorf("pages of %d of %s gave %s, want %s", size, describe(q), names(paged), names(whole))
+			}
+		}
+	}
+	for _, after := range []dedupe.Key{{Scope: "s1", Key: "nobody"}, {Scope: "s1", Key: "old-done"}, {Scope: "s11", Key: "a"}, {Scope: "s2", Key: "~"}, {Scope: "a", Key: "z"}, {Scope: "é", Key: "a"}} {
+		e.compareList(dedupe.Query{After: after})
+		e.compareList(dedupe.Query{After: after, Scope: "s2", Limit: 2})
+		e.compareList(dedupe.Query{After: after, Status: dedupe.Released})
+	}
+	gone := dedupe.Key{Scope: "s1", Key: "new-failed"}
+	e.forget(dedupe.Forgotten{Key: gone, Fence: e.m.live(gone).Fence})
+	e.compareList(dedupe.Query{After: gone, Limit: 1})
+	for _, bad := range []dedupe.Key{{Scope: "s1"}, {Key: "a"}, {Scope: "s\x00", Key: "a"}, {Scope: "s", Key: "\xff"}} {
+		var err error
+		for _, e := range e.s.List(e.Context(), dedupe.Query{After: bad}) {
+			err = e
+		}
+		if !errors.Is(err, dedupe.ErrBadKey) {
+			e.Errorf("List after %q gave %v, want ErrBadKey", bad, err)
+		}
+	}
 }
 
 func listAndChange(e *env) {

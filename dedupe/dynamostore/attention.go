@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/records"
 )
 
 // This file owns the index of what people look for, which List reads, and the service's time for
@@ -29,9 +30,7 @@ func (s *Store) attentive(ctx context.Context, q *dedupe.Query) ([]dedupe.Key, e
 			return nil, s.explain(ctx, "List", err)
 		}
 	}
-	keys := slices.Concat(found...)
-	slices.SortFunc(keys, compareKeys)
-	return keys, nil
+	return records.Behind(q, slices.Concat(found...)), nil
 }
 
 func (s *Store) shardKeys(ctx context.Context, q *dedupe.Query, value string) (keys []dedupe.Key, err error) {

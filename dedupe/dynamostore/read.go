@@ -88,6 +88,9 @@ func (s *Store) matching(ctx context.Context, q *dedupe.Query) ([]dedupe.Key, er
 	if err := s.ready(ctx, 1); err != nil {
 		return nil, err
 	}
+	if err := records.CheckAfter(q); err != nil {
+		return nil, fmt.Errorf("dynamostore: %w", err)
+	}
 	if _, known := s.clock.now(); !known || !s.keySeen.Load() {
 		// A Scan takes any table, so the read checks the table's key. It also brings the time, by
 		// which the Scan leaves out what has expired.
@@ -117,12 +120,7 @@ func (s *Store) matching(ctx context.Context, q *dedupe.Query) ([]dedupe.Key, er
 		}
 		in.ExclusiveStartKey = out.LastEvaluatedKey
 	}
-	slices.SortFunc(keys, compareKeys)
-	return keys, nil
-}
-
-func compareKeys(a, b dedupe.Key) int {
-	return cmp.Or(strings.Compare(a.Scope, b.Scope), strings.Compare(a.Key, b.Key))
+	return records.Behind(q, keys), nil
 }
 
 // scan asks for the keys of what q selects. DynamoDB filters what it can, which saves bytes on the

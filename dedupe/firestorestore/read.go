@@ -8,7 +8,6 @@ import (
 	"io"
 	"iter"
 	"slices"
-	"strings"
 	"time"
 
 	"cloud.google.com/go/firestore/apiv1/firestorepb"
@@ -147,6 +146,9 @@ func (s *Store) matching(ctx context.Context, q *dedupe.Query) ([]dedupe.Key, er
 	if err := s.ready(ctx, 1); err != nil {
 		return nil, err
 	}
+	if err := records.CheckAfter(q); err != nil {
+		return nil, fmt.Errorf("firestorestore: %w", err)
+	}
 	at, err := s.time(ctx, "List")
 	if err != nil {
 		return nil, err
@@ -166,10 +168,7 @@ func (s *Store) matching(ctx context.Context, q *dedupe.Query) ([]dedupe.Key, er
 			keys = append(keys, r.Key)
 		}
 	}
-	slices.SortFunc(keys, func(a, b dedupe.Key) int {
-		return cmp.Or(strings.Compare(a.Scope, b.Scope), strings.Compare(a.Key, b.Key))
-	})
-	return keys, nil
+	return records.Behind(q, keys), nil
 }
 
 // Indexed reports whether an index answers q: that of "attention" does where q asks for failed,

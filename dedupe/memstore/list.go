@@ -18,6 +18,10 @@ import (
 // record that has ceased to match meanwhile is left out, and a new one is not seen.
 func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
 	return func(yield func(*dedupe.Record, error) bool) {
+		if err := records.CheckAfter(&q); err != nil {
+			yield(nil, fmt.Errorf("memstore: %w", err))
+			return
+		}
 		left := q.Limit
 		for _, k := range s.matching(&q) {
 			if ctx.Err() != nil {
@@ -53,10 +57,7 @@ func (s *Store) matching(q *dedupe.Query) []dedupe.Key {
 		}
 		sh.mu.Unlock()
 	}
-	slices.SortFunc(keys, func(a, b dedupe.Key) int {
-		return cmp.Or(strings.Compare(a.Scope, b.Scope), strings.Compare(a.Key, b.Key))
-	})
-	return keys
+	return records.Behind(q, keys)
 }
 
 var (

@@ -57,7 +57,7 @@ func (s *Store) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, err
 // List goes through records in the order of scope, then key, byte by byte, a page at a time.
 // Expired ones are left out.
 func (s *Store) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Record, error] {
-	return records.Pages(listPage, q.Limit, func(last dedupe.Key, n int) ([]*dedupe.Record, error) {
+	return records.Pages(listPage, q, func(last dedupe.Key, n int) ([]*dedupe.Record, error) {
 		return s.page(ctx, &q, last, n)
 	})
 }

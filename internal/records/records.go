@@ -24,13 +24,16 @@ func Ready(ctx context.Context, store string, closed bool, n, most int) error {
 	return nil
 }
 
-// Pages goes through records, size of them at a time: read answers at most n of those that come
-// after the key last, in the order of their keys. limit bounds all of them; 0 = none. The sequence
-// ends after the first error.
-func Pages(size, limit int, read func(last dedupe.Key, n int) ([]*dedupe.Record, error)) iter.Seq2[*dedupe.Record, error] {
+// Pages goes through the records of q, size of them at a time: read answers at most n of those that
+// come after the key last, in the order of their keys. Of q it looks at After and Limit alone. The
+// sequence ends after the first error.
+func Pages(size int, q dedupe.Query, read func(last dedupe.Key, n int) ([]*dedupe.Record, error)) iter.Seq2[*dedupe.Record, error] {
 	return func(yield func(*dedupe.Record, error) bool) {
-		left := limit
-		var last dedupe.Key
+		if err := CheckAfter(&q); err != nil {
+			yield(nil, err)
+			return
+		}
+		limit, left, last := q.Limit, q.Limit, q.After
 		for {
 			n := size
 			if limit > 0 {

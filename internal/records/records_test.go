@@ -33,7 +33,7 @@ func TestPages(t *testing.T) {
 			calls := 0
 			var got []string
 			var err error
-			for r, e := range Pages(3, c.limit, func(last dedupe.Key, n int) (page []*dedupe.Record, err error) {
+			for r, e := range Pages(3, dedupe.Query{Limit: c.limit}, func(last dedupe.Key, n int) (page []*dedupe.Record, err error) {
 				if calls++; calls == c.fails {
 					return nil, boom
 				}
