@@ -495,9 +495,9 @@ func (t *try) found() answer {
 			return answer{stored: true, result: rec.Result}
 		}
 	case dedupe.AlreadyFailed:
-		return answer{err: &FailedError{Key: c.key, Fence: rec.Fence, Class: rec.ErrClass, Text: rec.LastErr, At: rec.Finished}}
+		return answer{err: failedError(c.key, rec)}
 	case dedupe.IsParked:
-		return answer{err: &ParkedError{Key: c.key, Fence: rec.Fence, Class: rec.ErrClass, Text: rec.LastErr, At: rec.Finished}}
+		return answer{err: parkedError(c.key, rec)}
 	case dedupe.Mismatch:
 		return answer{err: &MismatchError{Key: c.key}}
 	case dedupe.Won:

@@ -41,6 +41,7 @@ const (
 	ClassNoHandler      = "no-handler"       // no handler for the message's type
 	ClassConfig         = "config"           // the worker is set up in a way that only a job could show
 	ClassPostponed      = "postponed"        // Postpone: no failure
+	ClassCancelled      = "cancelled"        // an operator cancelled the job (ops.Cancel): there is no letter
 	ClassTxNotCommitted = "tx-not-committed" // CompleteTx was called and the transaction did not commit
 )
 
@@ -95,7 +96,8 @@ func Unknown(err error) error {
 
 // ClassOf is the class under which err is recorded. It is the answer of the first error in err's
 // chain that has a method ErrorClass() string. Where there is none it is "permanent" or "error". It
-// is "" for nil. A class is cut at 64 bytes.
+// is "" for nil. A class is cut at 64 bytes. [ClassCancelled] counts as none: only an operator
+// cancels.
 func ClassOf(err error) string { return verdict.ClassOf(err) }
 
 // DrainError says that Run ended before all jobs had. Their messages will be delivered again

@@ -308,6 +308,41 @@ func ExampleResult() {
 	// done R-1 <nil>
 }
 
+// Wait waits for the result of a job that somebody else runs, as an HTTP handler does. A second
+// SendOnce of the job finds it done, and sends nothing.
+func ExampleWait() {
+	queue, dead, store := inMemoryTyped()
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: onceq.JSONResult(func(context.Context, *onceq.Job, struct{}) (string, error) { return "R-1", nil }),
+		Store:   store, Scope: "payments",
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- w.Run(ctx) }()
+
+	key := dedupe.Key{Scope: "payments", Key: "order-7"}
+	m := onceq.Message("", "", []byte(`{}`))
+	found, err := onceq.SendOnce(ctx, store, queue, key, &m)
+	fmt.Println(found == nil, err)
+	fmt.Println(onceq.Wait[string](ctx, store, key))
+	found, err = onceq.SendOnce(ctx, store, queue, key, &m)
+	fmt.Println(found.Status, err)
+
+	stop()
+	<-ended
+	// Output:
+	// true <nil>
+	// R-1 <nil>
+	// done <nil>
+}
+
 // SetResult keeps any bytes with the key.
 func ExampleJob_SetResult() {
 	queue, dead, store := inMemoryTyped()

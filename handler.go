@@ -291,6 +291,8 @@ const (
 	// OutcomeAlreadyParked: the job is parked. Its dead letter is stored once more, and the message
 	// acked.
 	OutcomeAlreadyParked Outcome = "already-parked"
+	// OutcomeCancelled: an operator has cancelled the job. The message is acked, without a letter.
+	OutcomeCancelled Outcome = "cancelled"
 	// OutcomeInProgress: another delivery of the job, or a call of Do, holds the key. The message
 	// comes again later.
 	OutcomeInProgress Outcome = "in-progress"
@@ -361,7 +363,7 @@ func Outcomes() []Outcome {
 	return []Outcome{
 		OutcomeDone, OutcomeRetried, OutcomePostponed, OutcomeFailed, OutcomeParked, OutcomeHandedBack,
 		OutcomeLeaseLost, OutcomeUnsettled, OutcomeExpired, OutcomeUnproven, OutcomeAlreadyDone,
-		OutcomeAlreadyFailed, OutcomeAlreadyParked, OutcomeInProgress, OutcomeHandedOver,
+		OutcomeAlreadyFailed, OutcomeAlreadyParked, OutcomeCancelled, OutcomeInProgress, OutcomeHandedOver,
 		OutcomeDuplicate, OutcomeMismatch, OutcomeStale, OutcomeEarly, OutcomeTooEarly,
 		OutcomeNoKey, OutcomeBadKey, OutcomeBadMeta, OutcomeBadFingerprint, OutcomeClaimRefused,
 		OutcomeStoreUnreachable, OutcomeLostBeforeClaim, OutcomeNoHandler, OutcomeConfig,

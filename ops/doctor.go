@@ -387,7 +387,7 @@ func (p *patient) askFailed(ctx context.Context, s dedupe.Store) (rs []*dedupe.R
 			if err != nil {
 				return nil, err
 			}
-			if now.Sub(r.Finished) > settling {
+			if now.Sub(r.Finished) > settling && !IsCancelled(r) { // which has no letter
 				rs = append(rs, r)
 			}
 		}

@@ -193,6 +193,7 @@ func TestDoctorChecks(t *testing.T) {
 		"a failure with an old letter": {"failed", "1 of 1 failed keys", func(p *patient) { p.bury(key, p.fails(time.Hour)-1); p.do.Letters = true }},
 		"a failure with its letter":    {change: func(p *patient) { p.bury(key, p.fails(time.Hour)); p.do.Letters = true }},
 		"a failure, letters not asked": {change: func(p *patient) { p.fails(time.Hour) }},
+		"a cancelled job":              {change: func(p *patient) { p.cancel(key); p.wait(time.Hour); p.do.Letters = true }},
 		"a failure of a minute ago":    {change: func(p *patient) { p.fails(time.Minute); p.do.Letters = true }},
 		"a letter of a done job": {"obsolete", "1 of 1 letters are of jobs that are done (orders/A-1)", func(p *patient) {
 			l := p.claim(time.Minute, "w")
@@ -210,7 +211,7 @@ func TestDoctorChecks(t *testing.T) {
 				}
 				p.sit("w-1", p.own)
 				found, all := p.doctor(r.Context())
-				if len(found) > 1 || len(found[w.check]) != min(1, len(w.check)) || w.check != "" && !strings.Contains(found[w.check][0].Text, w.want) {
+				if len(found) != min(1, len(w.check)) || len(found[w.check]) != min(1, len(w.check)) || w.check != "" && !strings.Contains(found[w.check][0].Text, w.want) {
 					r.Errorf("found %+v, want %s: %s\n%+v", found, w.check, w.want, all)
 				}
 				for _, c := range all {

@@ -2,6 +2,7 @@ package ops_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"time"
@@ -161,4 +162,21 @@ func ExampleOps_Reconcile() {
 	// order-3 late
 	// order-4 missing
 	// 1 <nil>
+}
+
+// A job that is not to run: its message, when it comes, is acked without a letter.
+func ExampleOps_Cancel() {
+	ctx := context.Background()
+	o := after(ctx)
+	k := dedupe.Key{Scope: "shop:charge", Key: "order-9"} // not delivered yet
+	_, err := o.Cancel(ctx, ops.CancelSpec{Queue: "orders", Key: k, Reason: "the customer has withdrawn"})
+	line := sure(o.Key(ctx, "orders", k, ops.KeyOptions{}))
+	fmt.Println(err, line.Record.Status, line.Record.ErrClass+":", line.Record.LastErr)
+
+	k.Key = "order-3" // was charged
+	_, err = o.Cancel(ctx, ops.CancelSpec{Queue: "orders", Key: k, Reason: "the customer has withdrawn"})
+	fmt.Println(errors.Is(err, ops.ErrRefused))
+	// Output:
+	// <nil> failed cancelled: cancelled by ana: the customer has withdrawn
+	// true
 }

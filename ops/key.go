@@ -460,7 +460,7 @@ func (l *TimeLine) letter(ctx context.Context, t *target) {
 		}
 		l.Steps = append(l.Steps, step)
 	}
-	if r := l.Record; errors.Is(err, dlq.ErrNoLetter) && r != nil && r.Status == dedupe.Failed && l.Replayed == nil {
+	if r := l.Record; errors.Is(err, dlq.ErrNoLetter) && r != nil && r.Status == dedupe.Failed && !IsCancelled(r) && l.Replayed == nil {
 		l.Gaps = append(l.Gaps, "where its dead letter is: nothing brings the job back (onceq reconcile --expect --letters --resend)")
 	}
 }

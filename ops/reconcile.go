@@ -152,6 +152,8 @@ const (
 	FoundLost FindingKind = "lost failure"
 	// FoundFailed: failed, with a letter; or its letter was not looked for.
 	FoundFailed FindingKind = "failed"
+	// FoundCancelled: an operator has cancelled it. It is never sent.
+	FoundCancelled FindingKind = "cancelled"
 	// FoundParked: interrupted amid its effect; an operator decides.
 	FoundParked FindingKind = "parked"
 	// FoundStalled: claimed, and the lease is dead. Its message comes again.
@@ -167,7 +169,7 @@ const (
 // FindingKinds are all kinds, in the order in which people want to see them.
 func FindingKinds() []FindingKind {
 	return []FindingKind{
-		FoundDuplicate, FoundNoKey, FoundNotDone, FoundNoEffect, FoundMissing, FoundLost, FoundElsewhere, FoundUnproven, FoundFailed, FoundParked,
+		FoundDuplicate, FoundNoKey, FoundNotDone, FoundNoEffect, FoundMissing, FoundLost, FoundElsewhere, FoundUnproven, FoundFailed, FoundCancelled, FoundParked,
 		FoundStalled, FoundLate, FoundRetrying, FoundPostponed, FoundRunning,
 	}
 }

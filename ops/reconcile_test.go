@@ -99,6 +99,11 @@ func TestReconcileTable(t *testing.T) {
 			r.settle(r.claim(hour, "w"), dedupe.Released, onceq.ClassPostponed)
 			return nil
 		}},
+		{name: "cancelled", ago: hour, kind: ops.FoundCancelled, why: "cancelled by ana: withdrawn", plant: func(r *rig) []ops.Effect {
+			r.cancel(key)
+			r.wait(2 * time.Minute)
+			return nil
+		}},
 		{name: "parked", ago: hour, kind: ops.FoundParked, why: "key resolve", plant: func(r *rig) []ops.Effect {
 			r.settle(r.claim(hour, "w"), dedupe.Parked, "interrupted")
 			return nil

@@ -129,6 +129,8 @@ func (j *judge) state(f *Finding, g *keyGroup, r *dedupe.Record) {
 		f.Kind, f.Why = FoundRetrying, fmt.Sprintf("attempt %d ended at %s: %s%s", r.Attempt, stamp(r.Updated), cmp.Or(r.ErrClass, "given back"), j.gone)
 	case r.Status == dedupe.Parked:
 		f.Kind, f.Why = FoundParked, fmt.Sprintf("%s was interrupted amid it: look whether the effect happened, then key resolve", named(r.Owner))
+	case IsCancelled(r):
+		f.Kind, f.Why = FoundCancelled, fmt.Sprintf("at %s: %s", stamp(r.Finished), r.LastErr)
 	case j.letters == nil:
 		f.Kind, f.Why = FoundFailed, fmt.Sprintf("%s at %s; its letter was not looked for", r.ErrClass, stamp(r.Finished))
 	case j.letters[Failure{g.key, r.Fence}] || j.letters[Failure{dedupe.Key{Key: g.key.Key}, r.Fence}]:

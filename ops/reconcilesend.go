@@ -190,7 +190,7 @@ func (c *candidate) stands(now *dedupe.Record, gone time.Time) bool {
 	if c.Kind == FoundMissing {
 		return now == nil && c.Due.After(gone)
 	}
-	return now != nil && now.Status == dedupe.Failed && now.Fence == c.Fence
+	return now != nil && now.Status == dedupe.Failed && now.Fence == c.Fence && !IsCancelled(now)
 }
 
 // message is what brings the job again. Its ids are the same each time, so that two resends are two

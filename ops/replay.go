@@ -319,6 +319,9 @@ func (p *ReplayPlan) judge(l *dlq.Planned, r *dedupe.Record) {
 	case r.Fence > l.Fence:
 		p.Moved++
 		l.Decision, l.Why = dlq.Leave, fmt.Sprintf("its job has a newer claim: %v with fence %d", r.Status, r.Fence)
+	case r.Fence == l.Fence && IsCancelled(r): // it failed in the moment of the cancel, or an old worker put it
+		p.Moved++
+		l.Decision, l.Why = dlq.Leave, "its job was cancelled"
 	case r.Fence == l.Fence && (r.Status == dedupe.Failed || r.Status == dedupe.Parked):
 		p.Reopen++
 	default:

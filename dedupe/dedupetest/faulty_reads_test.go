@@ -49,8 +49,13 @@ func (s *shop) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Recor
 			return
 		}
 		var rs []*dedupe.Record
+		if q.After != (dedupe.Key{}) && q.After.Validate() != nil && !s.is("after any text") {
+			s.mu.Unlock()
+			yield(nil, fmt.Errorf("Query.After: %w", q.After.Validate()))
+			return
+		}
 		for _, r := range s.records {
-			if r = s.read(r); r != nil && s.selects(&q, r) {
+			if r = s.read(r); r != nil && s.selects(&q, r) && s.isAfter(&q, r) {
 				rs = append(rs, r)
 			}
 		}
@@ -77,6 +82,18 @@ func (s *shop) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Recor
 			s.listCame(&q, rs, yield)
 		}
 	}
+}
+
+// isAfter reports whether a record stands behind where the list is to go on.
+func (s *shop) isAfter(q *dedupe.Query, r *dedupe.Record) bool {
+	if q.After == (dedupe.Key{}) || s.is("after ignored") {
+		return true
+	}
+	c := compareKeys(r.Key, q.After)
+	if s.is("after looks at the key alone") {
+		c = strings.Compare(r.Key.Key, q.After.Key)
+	}
+	return c > 0 || c == 0 && s.is("after gives the last one again")
 }
 
 // listCame gives twice what has come since rs were listed, as a list does that goes by positions.

@@ -12,7 +12,7 @@ const sqliteDriver = "modernc.org/sqlite"
 // core is what every user links: the standard library and this module, nothing else.
 var core = []string{
 	".", "broker/...", "dedupe", "dedupe/machine", "dedupe/dedupetest", "dedupe/memstore",
-	"visibility", "dlq", "control", "ops", "onceqtest", "adapters/membroker", "internal/...",
+	"visibility", "dlq", "control", "fan", "ops", "onceqtest", "adapters/membroker", "internal/...",
 }
 
 // programs are not imported by anything: they may print, and import what they show.
@@ -170,6 +170,10 @@ var layers = []layer{
 	{
 		pkgs: ".", may: []string{"broker", "dedupe", "visibility", "dlq", "control"},
 		why: "the processor joins the contracts; which queue and which store is the user's choice",
+	},
+	{
+		pkgs: "fan", may: []string{".", "broker", "dedupe", "visibility", "dlq", "control"},
+		why: "a fan is made of what any handler may call: steps, sends and reads of keys",
 	},
 	{
 		pkgs: "ops", may: []string{".", "control", "broker", "dedupe", "visibility", "dlq"},

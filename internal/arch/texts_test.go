@@ -29,6 +29,7 @@ var classes = []class{
 	{"ClassAttempts", "Attempts", ""},
 	{"ClassBadKey", "BadKey", "classBadKey"},
 	{"ClassBadMeta", "", "classBadMeta"},
+	{"ClassCancelled", "Cancelled", ""},
 	{"ClassClaimRefused", "ClaimRefused", "classClaimRefused"},
 	{"ClassConfig", "", "classConfig"},
 	{"ClassDecode", "", ""},

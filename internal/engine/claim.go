@@ -255,6 +255,10 @@ func (en *Engine[J]) answered(r *Run[J], c *dedupe.Claim, sent, now time.Time) b
 		}
 		en.finish(r, Ack, 0, AlreadyDone)
 	case dedupe.AlreadyFailed, dedupe.IsParked:
+		if c.Outcome == dedupe.AlreadyFailed && c.Record.ErrClass == verdict.Cancelled {
+			en.finish(r, Ack, 0, Cancelled) // an operator's word, so nobody has to be told by a letter
+			break
+		}
 		en.putAgain(r, c.Record)
 	case dedupe.Mismatch:
 		en.turnAway(r, &Refusal{Class: verdict.Mismatch, Err: errors.New("onceq: the key is taken by a message with another payload")})

@@ -27,6 +27,7 @@ const (
 	AlreadyDone      Outcome = "already-done"
 	AlreadyFailed    Outcome = "already-failed"
 	AlreadyParked    Outcome = "already-parked"
+	Cancelled        Outcome = "cancelled"
 	InProgress       Outcome = "in-progress"
 	HandedOver       Outcome = "handed-over"
 	Stale            Outcome = "stale"

@@ -19,8 +19,12 @@ func (c *RunContext[J]) Done() <-chan struct{} { return c.ctx.Done() }
 // Err does not need the real context.
 func (c *RunContext[J]) Err() error { return c.ctx.Err() }
 
-// Value has the message under [jointctx.OfJob], and else what the real context has.
+// Value has the message under [jointctx.OfJob], a bool under [jointctx.Drains], and else what the
+// real context has.
 func (c *RunContext[J]) Value(key any) any {
+	if key == (jointctx.Drains{}) {
+		return (*Run[J])(c).Drains()
+	}
 	if key == (jointctx.OfJob{}) {
 		if outer := c.ctx.base.Value(key); outer != nil { // a call of Do in a handler
 			return outer

@@ -144,6 +144,10 @@ func (en *Engine[J]) settleCall(rs []*Run[J]) time.Duration {
 // settled acts on what is now stored under the run's token. What is stored decides: a transaction's
 // done wins over whatever the handler returned. sent is when the call began.
 func (en *Engine[J]) settled(r *Run[J], a dedupe.Settled, sent time.Time) {
+	if a.Err == nil && a.Status == dedupe.Failed && r.Verdict.To != dedupe.Failed {
+		// An operator has ended the claim. The message's next delivery is told of it.
+		a.Err = dedupe.ErrLeaseLost
+	}
 	switch {
 	case errors.Is(a.Err, dedupe.ErrLeaseLost) && r.inDoubt(): // the claim was not won
 		en.finish(r, Nack, r.Verdict.Delay, r.Outcome)

@@ -64,10 +64,14 @@ func (c *Context) Err() error {
 // OfJob is the key under which a handler's context has the message of its job.
 type OfJob struct{}
 
+// Drains is the key under which a handler's context tells, by a bool, whether its worker drains. A
+// batch has none.
+type Drains struct{}
+
 // Value must reach the real context: that is how context.Cause and derived contexts find it. A
 // batch is of no single job.
 func (c *Context) Value(key any) any {
-	if key == (OfJob{}) {
+	if key == (OfJob{}) || key == (Drains{}) {
 		return nil
 	}
 	return c.get().Value(key)

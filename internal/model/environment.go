@@ -2,6 +2,10 @@ package model
 
 import "github.com/onceq/onceq/dedupe"
 
+// This file owns the steps that no worker makes: time, the database, the network, the queue, and
+// operators. successors calls environment, once for each state. A step changes the copy that from
+// gives it, so nothing is locked.
+
 // nobody is who makes the steps of the world around the workers.
 const nobody = -1
 
@@ -12,6 +16,7 @@ func (m *model) environment(s *state) {
 	m.network(s)
 	m.queue(s)
 	m.operator(s)
+	m.cancel(s)
 }
 
 func (m *model) time(s *state) {
@@ -98,6 +103,42 @@ func (m *model) queue(s *state) {
 			m.fault(nobody, "the queue dead-letters a message by itself", n)
 		}
 	}
+}
+
+// cancel is an operator's command that cancels the job. It waits for a transaction's lock. Between
+// the claim and the settlement of what nobody runs it may die; a rival costs it another look.
+func (m *model) cancel(s *state) {
+	failed := s.rec.status == dedupe.Failed
+	switch done := s.rec.status == dedupe.Done || s.rec.status == dedupe.Parked; {
+	case !m.c.Cancels, s.tx.phase != noTx, done && !s.rec.expired, s.rec.cancelled:
+		return
+	case s.rec.status == dedupe.Claimed && m.without(CancelByToken):
+		n := m.from(s)
+		n.rec, n.ghost.stored, n.ghost.of = record{}, 0, 0
+		n.age()
+		m.fault(nobody, "a cancel forgets the record, and dies", n)
+		return
+	case failed && m.without(CancelClaimsFirst):
+		n := m.from(s)
+		n.rec.cancelled, n.ghost.cancelled = true, true
+		m.step(nobody, "the operator cancels the failed job", n)
+		return
+	}
+	n := m.from(s)
+	token := n.rec.token
+	if s.rec.status != dedupe.Claimed {
+		q := claimCall{token: strange, policy: s.rec.policy}
+		if failed {
+			q.reopens = curFence
+		}
+		m.claim(&n, q)
+		n.rec.token = nobodys
+		m.fault(nobody, "a cancel claims the key, and dies", n)
+		token = nobodys
+	}
+	m.settle(&n, settleCall{token: token, to: dedupe.Failed, cancels: true})
+	n.ghost.cancelled = true
+	m.step(nobody, "the operator cancels the job", n)
 }
 
 // operator replays letters, twice if his program crashes between sending one and removing it, and

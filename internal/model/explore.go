@@ -42,6 +42,8 @@ type Config struct {
 	Redrive bool
 	// Forgets: an operator removes records that are not live.
 	Forgets bool
+	// Cancels: an operator cancels the job, at any time.
+	Cancels bool
 	// Retention: records expire while messages are left.
 	Retention bool
 	// Payloads: the second message has the same key and another payload, and fingerprints are

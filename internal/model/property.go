@@ -29,6 +29,8 @@ const (
 	StoredStepOnce
 	OneStepRepeats
 	StepsOfPayload
+	CancelledStays
+	CancelledBare
 	DoneReachable
 
 	propertyCount
@@ -40,7 +42,7 @@ var propertyNames = [propertyCount]string{
 	FinishedStays:       "I3: done never changes; failed and parked only by their own letter, or the parked claim's own word",
 	StaleChangesNothing: "I4: a stale token changes nothing",
 	TxIsDone:            "I5: a transaction commits exactly when its completion commits",
-	AckHasReason:        "I6: ack only after done was observed, or the letter or the job's next message is stored",
+	AckHasReason:        "I6: ack only after done, or an operator's cancel, was observed, or the letter or the job's next message is stored",
 	NotBlockedByOneself: "I8: a lost reply never blocks its own live caller: the repeated call is answered",
 	EveryCallAnswered:   "every claim finds a row that answers it",
 	OneTxEffect:         "no transactional effect twice",
@@ -48,7 +50,7 @@ var propertyNames = [propertyCount]string{
 	OneCalmEffect:       "where nothing crashes and no lease dies, one effect",
 	NobodysFailure:      "a job whose handler never fails does not fail",
 	DoneMeansEffect:     "done means that the effect has happened",
-	NothingLost:         "nothing lost: until a job is done, there is a message or a letter of it",
+	NothingLost:         "nothing lost: until a job is done, or cancelled, there is a message or a letter of it",
 	LetterIsTrue:        "a letter that names a failure is put only when that failure is recorded",
 	ReleasedComes:       "what is released, and was never done, comes: there is a message of it, or a letter of something else",
 	AttemptsCount:       "an attempt counts where its handler was started, or nobody knows whether it was",
@@ -57,7 +59,9 @@ var propertyNames = [propertyCount]string{
 	StoredStepOnce:      "a step that is stored is not run by a claim that is won later",
 	OneStepRepeats:      "of the steps that a run has run, all but one are stored",
 	StepsOfPayload:      "what was saved for a payload goes to no other, unless an operator decides so",
-	DoneReachable:       "done is reachable without a further fault",
+	CancelledStays:      "a cancelled job commits nothing, and begins under no other claim, unless a letter reopens it",
+	CancelledBare:       "a cancelled job has no letter, but that of a failure of its own",
+	DoneReachable:       "done, or cancelled, is reachable without a further fault",
 }
 
 // String is the property in a sentence.
@@ -94,7 +98,7 @@ func (m *model) check(s *state) (broken propertySet) {
 		}
 	}
 	for payload := range m.payloads() {
-		if !s.remains(payload) && !(s.ghost.done>>payload&1 != 0 && s.ghost.acted) {
+		if !s.remains(payload) && !(s.ghost.done>>payload&1 != 0 && s.ghost.acted) && !s.ghost.cancelled {
 			broken |= watching(NothingLost)
 		}
 	}

@@ -1,5 +1,8 @@
 package model
 
+// This file owns the names of the protocol's rules, and what stands in their place where a Config
+// leaves them out. The steps ask model.without. Nothing is locked.
+
 // Rule is one rule of the protocol. A Config may leave some out, to see what they are good for.
 type Rule uint8
 
@@ -56,6 +59,10 @@ const (
 	SavedTouches
 	CarryBeforeAck
 	CarryUntilKnown
+	CancelByToken
+	CancelClaimsFirst
+	CancelledAcks
+	CancelledLeaves
 
 	ReplaySendsFirst
 
@@ -121,6 +128,10 @@ var ruleNames = [ruleCount]string{
 	SavedTouches:         "what is saved keeps the key for its payload (else: only what has failed does)",
 	CarryBeforeAck:       "a message that is carried is stored anew before the ack (else: after it)",
 	CarryUntilKnown:      "... and is sent until it is known to be stored (else: once)",
+	CancelByToken:        "a cancel ends a claim by its token (else: forgets it, and claims the key)",
+	CancelClaimsFirst:    "... and takes a failure's fence away, so that its letters reopen nothing (else: only its class)",
+	CancelledAcks:        "who finds a job cancelled acks (else: puts a letter)",
+	CancelledLeaves:      "... and who is told so of its own claim leaves the message (else: puts a letter)",
 	LateReleaseNoted:     "a late release leaves a parked record parked (else: released)",
 	UnprovenReleases:     "... and leaves the key to others (else: the key has failed)",
 

@@ -69,6 +69,10 @@ var without = []struct {
 	{SavedTouches, StepsOfPayload, Config{Steps: true, Policies: reruns, Payloads: true, Drains: true, MaxAttempts: 1, Items: 2}},
 	{CarryBeforeAck, NothingLost, Config{Tx: true, Policies: reruns, Carries: true}},
 	{CarryUntilKnown, NothingLost, Config{Tx: true, Policies: reruns, Carries: true}},
+	{CancelByToken, OneParkedEffect, Config{External: true, Policies: parks, Cancels: true}},
+	{CancelClaimsFirst, CancelledStays, Config{Tx: true, Policies: reruns, Cancels: true}},
+	{CancelledAcks, CancelledBare, Config{Tx: true, Policies: reruns, Cancels: true}},
+	{CancelledLeaves, CancelledBare, Config{Tx: true, Policies: reruns, Cancels: true}},
 	{LateReleaseNoted, ReleasedComes, Config{External: true, Policies: parks}},
 
 	{ReplaySendsFirst, NothingLost, Config{Tx: true, Policies: reruns}},

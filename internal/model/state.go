@@ -46,6 +46,8 @@ type record struct {
 
 	saved uint8 // steps; it is the number of the state, too
 	class bool  // the last attempt has left one
+
+	cancelled bool // failed by an operator's word
 }
 
 // txPhase is how far a transaction that completes the job has come. While there is one, it locks
@@ -165,6 +167,8 @@ type ghost struct {
 	forgotten bool  // an operator has removed the record, and no claim has come since
 	stored    uint8 // the steps that were stored in the record
 	of        uint8 // the payload whose steps these are
+	cancelled bool  // an operator has cancelled the job, and no letter has reopened it
+	failed    bool  // ... and its own handler had failed for good, so it has a letter
 }
 
 // state is the world at one instant. It is comparable, and every field is a byte.

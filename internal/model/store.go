@@ -57,6 +57,9 @@ func (r *record) real(payloads bool) dedupe.Record {
 	if r.class {
 		d.ErrClass = verdict.Postponed
 	}
+	if r.cancelled {
+		d.ErrClass = verdict.Cancelled
+	}
 	if payloads {
 		d.Fingerprint = []byte{r.payload}
 	}
@@ -74,6 +77,7 @@ func (r *record) take(d *dedupe.Record, m *model) {
 		r.payload = d.Fingerprint[0]
 	}
 	r.saved, r.class = 0, m.c.Steps && m.c.Payloads && d.ErrClass == verdict.Postponed
+	r.cancelled = d.Status == dedupe.Failed && d.ErrClass == verdict.Cancelled
 	if len(d.State) > 0 {
 		r.saved = d.State[0]
 	}
@@ -180,6 +184,10 @@ func (m *model) wonAnew(s *state, before *record, q claimCall, next fence) {
 	if s.rec.saved > 0 {
 		s.ghost.of = q.payload
 	}
+	if s.ghost.cancelled && !(s.ghost.failed && q.reopens == curFence) {
+		m.markBroken(CancelledStays)
+	}
+	s.ghost.cancelled, s.ghost.failed = false, false
 	s.rec.token = q.token
 	s.rec.reborn = m.c.Retention && (before.reborn || before.expired)
 	if next == newFence {
@@ -260,6 +268,7 @@ type settleCall struct {
 	uncounted, joined bool
 	unstarted         bool
 	postponed         bool
+	cancels           bool
 }
 
 // settle applies a settlement. It is not called while a transaction locks the record.
@@ -277,6 +286,9 @@ func (m *model) settle(s *state, q settleCall) dedupe.Settled {
 		if !m.without(PostponedTouches) {
 			t.ErrClass = verdict.Postponed
 		}
+	}
+	if q.cancels {
+		t.ErrClass = verdict.Cancelled
 	}
 	if m.without(SettleByToken) && rec.Status != 0 {
 		t.Token = rec.Token
@@ -371,6 +383,9 @@ func (m *model) completeTx(s *state, t token) txPhase {
 
 // commit lets the transaction take effect.
 func (m *model) commit(s *state, phase txPhase) {
+	if s.ghost.cancelled {
+		m.markBroken(CancelledStays)
+	}
 	s.tx = tx{}
 	s.ghost.txEffects = min(2, s.ghost.txEffects+1)
 	s.ghost.acted = true

@@ -24,7 +24,7 @@ func (m *model) stuck() int32 {
 	reaches := make([]bool, len(m.states))
 	var queue []int32
 	for i := range m.states {
-		if m.states[i].ghost.done != 0 {
+		if m.states[i].ghost.done != 0 || m.states[i].ghost.cancelled {
 			reaches[i] = true
 			queue = append(queue, int32(i))
 		}

@@ -79,6 +79,11 @@ func (m *model) claiming(s *state, i int) {
 		m.ack(&n, i, true)
 		m.step(i, "claims the key: already done", n)
 	case dedupe.AlreadyFailed, dedupe.IsParked:
+		if n.rec.cancelled && !m.without(CancelledAcks) {
+			m.ack(&n, i, true)
+			m.step(i, "claims the key: cancelled", n)
+			break
+		}
 		carries := curFence
 		if m.without(LetterOfRecord) {
 			carries = w.reopens
@@ -239,6 +244,11 @@ func (m *model) settled(s *state, i int, status dedupe.Status) {
 	case dedupe.Done:
 		m.ack(s, i, s.rec.status == dedupe.Done)
 	case dedupe.Failed, dedupe.Parked:
+		if s.rec.cancelled && w.to != dedupe.Failed && !m.without(CancelledLeaves) {
+			s.leave(i)
+			return
+		}
+		s.ghost.failed = s.ghost.failed || s.rec.cancelled
 		carries, owes := w.fence, w.owes
 		s.dropToken(i)
 		switch {
@@ -272,6 +282,9 @@ func (m *model) letter(s *state, i int, carries fence) {
 	if m.c.HoldsBack {
 		s.leave(i) // its message is given back
 		return
+	}
+	if s.rec.cancelled && carries == curFence && s.w[i].to != dedupe.Failed {
+		m.markBroken(CancelledBare)
 	}
 	s.w[i] = worker{pc: lettering, fence: carries, payload: s.w[i].payload}
 	recorded := s.rec.status == dedupe.Failed || s.rec.status == dedupe.Parked

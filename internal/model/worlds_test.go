@@ -49,6 +49,11 @@ var worlds = []struct {
 	{"carried, park", Config{External: true, Policies: parks, Carries: true, Drains: true, MaxAttempts: 1, Items: 2}},
 	{"carried, late packets", Config{Tx: true, Policies: reruns, Carries: true, LatePackets: true, Once: true, MaxAttempts: 1, Items: 1}},
 	{"carried steps", Config{Steps: true, Policies: reruns, Carries: true, MaxAttempts: 1, Items: 2}},
+	{"cancelled, transactions", Config{Tx: true, Policies: reruns, Cancels: true, MaxAttempts: 1, Items: 2}},
+	{"cancelled, park", Config{External: true, Policies: parks, Cancels: true, MaxAttempts: 1, Items: 2}},
+	{"cancelled, kept", Config{Tx: true, Policies: reruns, Cancels: true, HoldsBack: true, Redrive: true, Drains: true, Once: true, MaxAttempts: 1, Items: 2}},
+	{"cancelled, late packets", Config{Tx: true, Policies: reruns, Cancels: true, LatePackets: true, Once: true, MaxAttempts: 1, Items: 1}},
+	{"cancelled steps", Config{Steps: true, Policies: reruns, Cancels: true, Once: true, MaxAttempts: 1, Items: 1}},
 	{"payloads", Config{Tx: true, Policies: reruns, Payloads: true, MaxAttempts: 1, Items: 2}},
 }
 

@@ -25,6 +25,7 @@ import (
 // The tables by area, one file each.
 var tables = map[string][]mutant{
 	"bridges":   bridges,
+	"cancel":    cancels,
 	"clouds":    clouds,
 	"core":      core,
 	"databases": databases,

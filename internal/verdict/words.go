@@ -30,6 +30,7 @@ const (
 	Interrupted  = "interrupted"
 	NotCommitted = "tx-not-committed"
 	Postponed    = "postponed"
+	Cancelled    = "cancelled"
 )
 
 // The causes with which a handler's context ends. The last three are a lost lease. Only ErrTaken
@@ -119,14 +120,15 @@ func Classed(class, format string, args ...any) error {
 }
 
 // ClassOf is the class under which err is recorded. The first error in its chain with a method
-// ErrorClass() string names it. Otherwise it is "permanent" or "error", and "" for nil.
+// ErrorClass() string names it. Otherwise it is "permanent" or "error", and "" for nil. Cancelled
+// is an operator's word, by which a message is acked without a letter: no error may say it.
 func ClassOf(err error) string {
 	if err == nil {
 		return ""
 	}
 	var c interface{ ErrorClass() string }
 	if errors.As(err, &c) {
-		if class := c.ErrorClass(); class != "" {
+		if class := c.ErrorClass(); class != "" && class != Cancelled {
 			return Clip(class, MaxClass)
 		}
 	}

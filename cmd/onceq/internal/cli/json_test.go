@@ -19,7 +19,7 @@ var views = map[string]any{
 	"key show, key ls: a key":           keyView{},
 	"a step":                            stepView{},
 	"a saved step":                      savedView{},
-	"key resolve, key forget":           doneView{},
+	"key resolve, cancel, forget":       doneView{},
 	"jobs running, jobs stalled: a job": jobView{},
 	"workers: a worker":                 workerView{},
 	"doctor: a check":                   checkupView{},

@@ -193,6 +193,8 @@ func keyNext(l *ops.TimeLine, queue string, looked bool) string {
 		return suggest("key resolve", fmt.Sprintf("--fence %d --to done|failed|released --reason TEXT", r.Fence), r.Key.Scope, r.Key.Key)
 	case dedupe.Failed:
 		switch {
+		case ops.IsCancelled(r):
+			return suggest("key forget", fmt.Sprintf("--fence %d --reason TEXT", r.Fence), r.Key.Scope, r.Key.Key) // should it run after all
 		case l.Replayed == nil || l.Letter != nil:
 		case looked:
 			return "onceq queue show " + queue // its letter was sent, and nobody has claimed it yet

@@ -1,0 +1,197 @@
+package claims
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/ops"
+)
+
+// cancel is an operator's word on the job of a message.
+func cancel(t *testing.T, r *rig.Rig, key string) error {
+	t.Helper()
+	o, err := ops.Open([]ops.Target{{Name: "q", Store: r.Store}}, &ops.Options{By: "ana"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = o.Cancel(r.Context(), ops.CancelSpec{Key: dedupe.Key{Scope: rig.Scope, Key: key}, Reason: "withdrawn"})
+	return err
+}
+
+// TestCancelledIsAcked: a message whose job was cancelled is acked without a letter, whichever of
+// the job's messages it is, also where the queue keeps what fails, and in an ordered group.
+func TestCancelledIsAcked(t *testing.T) {
+	for name, o := range map[string]rig.Option{
+		"letters": rig.With(func(*rig.Setup) {}),
+		"kept":    rig.With(func(c *rig.Setup) { c.DeadLetter = onceq.KeepInQueue }),
+		"hold group": func(r *rig.Rig) {
+			rig.Preset(membroker.SQSFIFO)(r)
+			r.Cfg.HoldGroup = true
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+				if err := cancel(t, r, "a"); err != nil {
+					t.Fatal(err)
+				}
+				for _, key := range []string{"a", "a", "b"} {
+					m := rig.Message(key)
+					if name == "hold group" {
+						m.Group = "g"
+					}
+					r.Put(m)
+				}
+				r.RunFor(time.Minute)
+				r.WantOutcomes("a", "cancelled", "cancelled")
+				r.WantOutcomes("b", "done")
+				r.WantQueue(0)
+				r.NoLetters()
+				if got := r.Seen.Of("a")[0]; got.Ran || got.ErrClass != "" {
+					t.Errorf("a cancelled job counts as a failure: %+v", got)
+				}
+			}, o)
+		})
+	}
+}
+
+// TestCancelWhileItRuns: the handler's context ends at the next beat, what it then returns changes
+// nothing, and the message's next delivery is acked.
+func TestCancelWhileItRuns(t *testing.T) {
+	for name, end := range map[string]error{"nil": nil, "an error": errors.New("cut off")} {
+		t.Run(name, func(t *testing.T) {
+			var took time.Duration
+			var cause error
+			h := func(ctx context.Context, _ *onceq.Job) error {
+				began := time.Now()
+				<-ctx.Done()
+				took, cause = time.Since(began), context.Cause(ctx)
+				return end
+			}
+			rig.Bubble(t, h, func(r *rig.Rig) {
+				r.Send("a")
+				r.Start()
+				rig.Pass(time.Second)
+				if err := cancel(t, r, "a"); err != nil {
+					t.Fatal(err)
+				}
+				rig.Pass(5 * time.Minute)
+				if err := r.Stop(); err != nil {
+					t.Error(err)
+				}
+				if took > 15*time.Second || !errors.Is(cause, onceq.ErrLeaseLost) {
+					t.Errorf("the context ended after %v by %v", took, cause)
+				}
+				r.WantOutcomes("a", "lease-lost", "cancelled")
+				r.WantStatus("a", dedupe.Failed)
+				r.WantQueue(0)
+				r.NoLetters()
+			})
+		})
+	}
+}
+
+// TestCancelInTheEnd: a handler that ends between the cancel and the beat is told by its
+// settlement. Its message is left, and the next delivery is acked; only a failure of its own has a
+// letter.
+func TestCancelInTheEnd(t *testing.T) {
+	for name, c := range map[string]struct {
+		end     error
+		letters int
+		want    []string
+	}{
+		"nil":       {nil, 0, []string{"lease-lost", "cancelled"}},
+		"retried":   {errors.New("again"), 0, []string{"lease-lost", "cancelled"}},
+		"postponed": {onceq.Postpone(time.Minute, errors.New("later")), 0, []string{"lease-lost", "cancelled"}},
+		"permanent": {onceq.Permanent(errors.New("never")), 1, []string{"failed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig.Bubble(t, func(context.Context, *onceq.Job) error { <-time.After(2 * time.Second); return c.end }, func(r *rig.Rig) {
+				r.Send("a")
+				r.Start()
+				rig.Pass(time.Second)
+				if err := cancel(t, r, "a"); err != nil {
+					t.Fatal(err)
+				}
+				rig.Pass(5 * time.Minute)
+				if err := r.Stop(); err != nil {
+					t.Error(err)
+				}
+				r.WantOutcomes("a", c.want...)
+				if rec := r.Record("a"); !ops.IsCancelled(&rec) {
+					t.Errorf("the record is %v %s", rec.Status, rec.ErrClass)
+				}
+				if got := len(r.Letters()); got != c.letters {
+					t.Errorf("%d letters, want %d", got, c.letters)
+				}
+				r.WantQueue(0)
+			})
+		})
+	}
+}
+
+// TestCancelledSleeper: a job that is asleep between two steps for longer than records are kept is
+// still cancelled when it wakes.
+func TestCancelledSleeper(t *testing.T) {
+	const sleep = 100 * 24 * time.Hour
+	h := func(ctx context.Context, j *onceq.Job) error { return onceq.Sleep(ctx, j, "nap", sleep) }
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
+		r.WantOutcomes("a", "postponed")
+		if err := cancel(t, r, "a"); err != nil {
+			t.Fatal(err)
+		}
+		rig.Pass(sleep)
+		if rec := r.Record("a"); !ops.IsCancelled(&rec) || rec.Expires.Before(time.Now().Add(24*time.Hour)) {
+			t.Errorf("when it wakes its record is %v until %v", rec.Status, rec.Expires)
+		}
+	})
+}
+
+// TestCancelledByClass: no handler cancels a job by the class of its error, because a message that
+// finds its key cancelled gets no letter.
+func TestCancelledByClass(t *testing.T) {
+	rig.Bubble(t, rig.Returns(onceq.Permanent(classed("cancelled"))), func(r *rig.Rig) {
+		r.Send("a")
+		r.RunFor(time.Second)
+		r.WantOutcomes("a", "failed")
+		r.Letter(onceq.ClassPermanent)
+	})
+}
+
+type classed string
+
+func (c classed) Error() string      { return string(c) }
+func (c classed) ErrorClass() string { return string(c) }
+
+// TestCancelledElsewhere: a batch acks a cancelled message, as on Lambda and by push, and a caller
+// of Do is told by a FailedError.
+func TestCancelledElsewhere(t *testing.T) {
+	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		if err := cancel(t, r, "a"); err != nil {
+			t.Fatal(err)
+		}
+		got := r.Process(r.Context(), rig.Deliveries("a")...)
+		if d := got[0]; d.Action != onceq.Ack || !slices.Equal(r.Seen.Outcomes("a"), []string{"cancelled"}) {
+			t.Errorf("%+v, %v", d, r.Seen.Outcomes("a"))
+		}
+		r.NoLetters()
+	})
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		if err := cancel(d.T, d.Rig, "a"); err != nil {
+			d.Fatal(err)
+		}
+		_, err := d.Do("a", nil, d.MustNot)
+		var failed *onceq.FailedError
+		if !errors.As(err, &failed) || failed.Class != onceq.ClassCancelled || failed.Text != "cancelled by ana: withdrawn" {
+			d.Errorf("Do answered %v", err)
+		}
+	})
+}
