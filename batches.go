@@ -218,7 +218,7 @@ func (in *intake) obeyFor(ctx context.Context, h *batchHost, fl *flow) {
 	case v.Do == control.Pause:
 		h.paused = &v
 	case v.Do == control.Limit:
-		fl.Limit(v.Slots)
+		fl.Limit(v.Slots)()
 	}
 }
 

@@ -23,7 +23,8 @@ const (
 	StateStopped State = "stopped"
 	// StateDraining: the context of Run has ended, and jobs that run are waited for.
 	StateDraining State = "draining"
-	// StatePaused: nothing is received, because the program or an operator has said so.
+	// StatePaused: nothing is received, because the program, a breaker of the program, or an
+	// operator has said so.
 	StatePaused State = "paused"
 	// StateOutage: the queue or the store has not answered for a second or more, and was asked
 	// again meanwhile.
@@ -160,6 +161,9 @@ func (h *Health) because(paused engine.Pauses) {
 	if paused&engine.ByHand != 0 {
 		h.Reasons = append(h.Reasons, "paused by the program")
 	}
+	if paused&engine.ByBreaker != 0 {
+		h.Reasons = append(h.Reasons, "paused by a breaker of the program")
+	}
 	for _, d := range []struct {
 		name string
 		of   *Dependency
@@ -240,7 +244,8 @@ type Stats struct {
 	// called: how close to a loss the beats come. 0 = none was answered. Whoever wants it for two
 	// purposes must share one call.
 	Margin time.Duration
-	// Paused is why nothing is received, as ReasonLocal; empty = it is not paused.
+	// Paused is why nothing is received: ReasonLocal, ReasonRules, ReasonBreaker; empty = it is not
+	// paused.
 	Paused []string
 	// Draining reports whether the context of Run has ended.
 	Draining bool
@@ -313,10 +318,11 @@ func (w *Worker) newSteward(f *flow) *steering.Steward {
 		Book: p.book, Past: &p.past, Tell: p.tellSteering, Logger: p.log, Base: f.Terms.Base,
 		Queue: p.queueName, Owner: c.Owner, Scope: c.Scope, Types: p.typeNames(), Retention: c.Retention,
 		Interrupted: c.Defaults.Interrupted.String(), ShownJobs: c.Control.Jobs, NoKeys: c.Control.NoKeys,
+		Scopes: p.cardScopes(),
 		MaxAttempts: attempts, Timeout: c.Defaults.Timeout, Timeouts: timeouts, DrainTimeout: cmp.Or(w.c.DrainTimeout, -1),
 		Strict: c.Control.Strict, Took: p.took,
 		Pause: w.pause, Resume: w.resume, Paused: w.isPaused, Glance: w.glance,
-		Limit: f.Limit, Jobs: func() ([]engine.Job, int) { return f.Jobs(maxConcurrency) },
+		Limit: w.limitByRules, Jobs: func() ([]engine.Job, int) { return f.Jobs(maxConcurrency) },
 	})
 }
 
@@ -338,10 +344,35 @@ func (p *Processor) cardBound() (attempts int, timeouts map[string]time.Duration
 	return attempts, timeouts
 }
 
+// cardScopes is where a card says that the keys of types are, which nobody could tell from their
+// names.
+func (p *Processor) cardScopes() (of map[string]string) {
+	add := func(typ, scope, usual string) {
+		if scope == usual {
+			return
+		}
+		if of == nil {
+			of = make(map[string]string)
+		}
+		of[typ] = scope
+	}
+	if bare := p.c.scopes().bare; len(p.types) == 0 {
+		add("", bare, p.c.Scope)
+	}
+	for typ, t := range p.types {
+		if typ == "" {
+			add("", t.scope, p.c.Scope)
+		} else {
+			add(typ, t.scope, p.c.Scope+":"+typ)
+		}
+	}
+	return of
+}
+
 // glance is what the Worker's card says of it as a whole.
 func (w *Worker) glance() steering.Glance {
 	h, n := w.Health(), w.counted()
-	g := steering.Glance{State: string(h.State), Slots: h.Slots, Busy: h.Busy, Held: n.Held, Outcomes: make(map[string]uint64, len(n.Outcomes))}
+	g := steering.Glance{State: string(h.State), Slots: h.Slots, Busy: h.Busy, Held: n.Held, Paused: n.Paused, LimitedBy: w.limitedBy(), Limiters: w.p.limiters.counted(), Outcomes: make(map[string]uint64, len(n.Outcomes))}
 	for outcome, n := range n.Outcomes {
 		g.Outcomes[string(outcome)] = n
 	}

@@ -310,7 +310,7 @@ func (in *intake) timing(r *run) JobReport {
 	t := in.recordOf(r, in.e.Timing(r))
 	t.Outcome, t.ErrClass, t.Err = Outcome(r.Outcome), r.Verdict.Class, r.Verdict.Text
 	if t.Outcome == OutcomePostponed {
-		t.ErrClass, t.Why = "", r.Why() // nothing has failed
+		t.ErrClass, t.Why, t.Limiter = "", r.Why(), r.Limiter() // nothing has failed
 	}
 	t.Saved = r.LastSaved()
 	t.Result = r.Result()

@@ -42,6 +42,7 @@ type intake struct {
 	ordered   bool              // the queue orders groups
 	keeps     time.Duration     // how long it keeps a message, where a configuration says so; 0 = unknown
 	isBusy    func(error) bool  // the store's word on a handler's error; nil = it has none
+	limiters  limiters          // what they have postponed
 }
 
 // deliveries is what a Processor's intakes differ in.
@@ -74,7 +75,7 @@ func (p *Processor) newIntake(d deliveries) (*intake, error) {
 		SettleTimeout: c.SettleTimeout, CallTimeout: c.CallTimeout, HoldGroup: d.holdGroup,
 		QueueKeeps: func() time.Duration { return time.Duration(in.foreign.keeps.Load()) }, AnyAge: relayIn(c.Handler) != nil,
 		Logger: log, Backoff: defaultBackoff,
-		Visibility: d.visibility, Limits: d.limits, Slots: d.slots,
+		Visibility: d.visibility, Limits: d.limits, Slots: d.slots, Limited: in.limiters.count,
 	}
 	if c.Store.Limits().OrderedFences {
 		o.Fences, o.WentBack = &p.fences, in.past.FenceBack

@@ -74,6 +74,9 @@ type JobReport struct {
 	// Why is what a job that was postponed waits for: the text of its handler's error, clipped; ""
 	// for other outcomes.
 	Why string
+	// Limiter is the name of the limiter that has postponed the job, as package limit names them;
+	// "" = none has.
+	Limiter string
 	// From is the owner whose dead lease this claim took over, and DeadFor how long that had been
 	// dead. "" = nobody's.
 	From    string
@@ -127,6 +130,9 @@ func (t *JobReport) attrs() []slog.Attr {
 	}
 	if t.Outcome == OutcomePostponed {
 		as = append(as, slog.Duration("delay", t.Delay), slog.String("why", t.Why))
+		if t.Limiter != "" {
+			as = append(as, slog.String("limiter", t.Limiter))
+		}
 	}
 	if t.ErrClass != "" {
 		as = append(as, slog.String("class", t.ErrClass), slog.String("error", t.Err))
@@ -163,8 +169,8 @@ type WorkerEvent struct {
 	// Queue is the worker's, as in JobReport.Queue. The store belongs to all workers of a
 	// Processor: its outage is told of once, by the worker that has met it.
 	Queue string
-	// Reason says more: which pause began or ended (ReasonLocal, ReasonRules), or what is away
-	// (ReasonStore, ReasonQueue, ReasonLetters). Empty for the other kinds.
+	// Reason says more: which pause began or ended (ReasonLocal, ReasonRules, ReasonBreaker), or
+	// what is away (ReasonStore, ReasonQueue, ReasonLetters). Empty for the other kinds.
 	Reason string
 	// Err is the error of an outage or a drain; nil = none.
 	Err error
@@ -210,6 +216,8 @@ const (
 	ReasonLocal = "local"
 	// ReasonRules: an operator's rule holds.
 	ReasonRules = "rules"
+	// ReasonBreaker: a breaker of the program is open; see Worker.Brake.
+	ReasonBreaker = "breaker"
 	// ReasonStore: the store does not answer.
 	ReasonStore = "store"
 	// ReasonQueue: the queue does not answer a receive.
@@ -226,6 +234,9 @@ func reasons(why engine.Pauses) (rs []string) {
 	}
 	if why&engine.ByRules != 0 {
 		rs = append(rs, ReasonRules)
+	}
+	if why&engine.ByBreaker != 0 {
+		rs = append(rs, ReasonBreaker)
 	}
 	return rs
 }

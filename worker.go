@@ -42,6 +42,7 @@ type Worker struct {
 	steward *steering.Steward           // the same; nil where there are no rules and no seat
 	ended   time.Time                   // the last Run; zero = there was none
 	paused  map[engine.Pauses]time.Time // why, and since when
+	bounds  bounds
 }
 
 // ackFlight is how many calls of Ack, and how many of Nack, are in flight at once. There are at
@@ -201,6 +202,9 @@ func (w *Worker) enter(f *flow, ps *pollers, st *steering.Steward) error {
 	}
 	w.flow, w.pollers, w.steward = f, ps, st
 	f.SetPaused(w.pauses())
+	w.bounds.rules = 0 // they are read anew
+	slots, _ := w.bounds.lowest()
+	_ = f.Limit(slots) // nothing waits yet
 	w.acks.SetLinger(w.c.AckLinger)
 	w.keep(true)
 	return nil
@@ -237,7 +241,7 @@ func (w *Worker) steering() *steering.Steward {
 // called before Run, and returns at once.
 func (w *Worker) Pause() { w.pause(engine.ByHand) }
 
-// Resume ends a Pause. It does not end an operator's.
+// Resume ends a Pause. It ends neither an operator's nor a breaker's.
 func (w *Worker) Resume() { w.resume(engine.ByHand) }
 
 // pause pauses for one reason, besides those that hold already.

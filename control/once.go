@@ -14,7 +14,7 @@ import (
 // may call them. The lock is the claim of a record, which a goroutine of the call renews.
 
 // scopeOnce has what one of many processes does, under names of its callers' choice.
-const scopeOnce = ":once"
+const scopeOnce = storecall.ScopeOnce
 
 // onceTTL is for how long the claim of a [RunOnce] holds without a beat, and onceBeat the pause
 // between beats. A call of the store may take half of that.

@@ -16,6 +16,11 @@ type WorkerStatus struct {
 	// Scope is ProcessorConfig.Scope, and Types the types of job that the worker knows.
 	Scope string
 	Types []string
+	// Scopes are where the keys of a type are, if not in Scope, a ':' and the type: by
+	// JobOptions.Scope or Was, or Mux.OneScope. That of "" is the scope of messages without a type,
+	// if it is not Scope. A card of a version that does not say has none, and one without room
+	// some.
+	Scopes map[string]string
 	// Started is when the worker started, and At when it wrote the card; both by its own clock.
 	Started, At time.Time
 	// Slots is how many handlers it runs at most at present, Busy how many jobs are in them, and
@@ -25,6 +30,13 @@ type WorkerStatus struct {
 	State string
 	// PausedBy are the ids of the rules that pause the worker.
 	PausedBy []string
+	// Paused is for what reasons it is paused: "local" (by its program), "rules" or "breaker".
+	// Empty in the card of a version that does not say.
+	Paused []string
+	// LimitedBy is what holds Slots below WorkerConfig.Concurrency: "local", "rules" or "breaker";
+	// empty = nothing does. Limiters are how many jobs each limiter of its program has postponed.
+	LimitedBy string
+	Limiters  map[string]uint64
 	// Rules is the version of the rules that the worker obeys. Where it cannot read them, NoRules
 	// says why; with a version above 0 the last ones stay in force.
 	Rules   uint64

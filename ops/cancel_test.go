@@ -254,7 +254,7 @@ func TestCancelledIsNotResent(t *testing.T) {
 				expected := func(yield func(ops.Expected, error) bool) {
 					yield(ops.Expected{Key: key, Due: time.Now().Add(-2 * time.Hour), Send: &broker.Outgoing{Body: []byte("x")}}, nil)
 				}
-				e := must(r.ops.Reconcile(r.Context(), ops.ReconcileOptions{Queue: "orders", Expected: expected, Letters: true}))
+				e := must(r.ops.Reconcile(r.Context(), ops.ReconcileOptions{Queue: "orders", Expected: expected, Letters: true, SendLost: true}))
 				if e.ToSend() != 1 {
 					t.Fatalf("%+v", e.Findings)
 				}

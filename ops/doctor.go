@@ -236,7 +236,7 @@ func (p *patient) ask(ctx context.Context) {
 		return q, q.RulesErr
 	}))
 	p.table = question(ctx, within, of(t, checkTable))
-	p.failed = question(ctx, within, of(t, p.askFailed))
+	p.failed = question(ctx, lettersPatience+within, of(t, p.askFailed))
 	p.letters = question(ctx, lettersPatience, p.lookAtLetters)
 	p.obsolete = question(ctx, lettersPatience+within, of(t, p.doneOf))
 	p.renew = question(ctx, within, of(t, mayRenew))
@@ -368,7 +368,9 @@ const (
 	settling = 5 * time.Minute
 )
 
-// askFailed is some failed records of the queue's scopes.
+// askFailed is some failed records of the queue's scopes, of failures from before anybody looked at
+// the letters. It reads them after the letters were seen: a job that was replayed meanwhile is not
+// failed any more, and its letter was still there.
 func (p *patient) askFailed(ctx context.Context, s dedupe.Store) (rs []*dedupe.Record, err error) {
 	scopes, err := p.o.Scopes(ctx, p.t.Name)
 	if err != nil {
@@ -378,6 +380,7 @@ func (p *patient) askFailed(ctx context.Context, s dedupe.Store) (rs []*dedupe.R
 		return nil, fmt.Errorf("%w: no scope of it is known: no worker has said one", ErrMissing)
 	}
 	now := clock(ctx, s)
+	_, _ = p.letters.get()
 	for _, scope := range scopes {
 		q := dedupe.Query{Scope: scope, Status: dedupe.Failed, Limit: sampled - len(rs)}
 		if err := priced(ctx, s, &q); err != nil || q.Limit <= 0 {

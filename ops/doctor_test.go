@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"sync"
 	"testing"
@@ -162,6 +163,7 @@ func TestDoctorChecks(t *testing.T) {
 		"a job that is kept":          {change: func(p *patient) { p.do.NotBefore = 3 * day }},
 		"few receives":                {"receives", "after 12 receives, and MaxAttempts is 10", func(p *patient) { p.queue.policy.MaxReceives = 12 }},
 		"keys forgotten too early":    {"retention", "keys are kept for 31d, and a message may be 20d in the queue and its letter 14d", func(p *patient) { p.queue.policy.Retention = 20 * day }},
+		"letters kept for ever":       {"retention", "may be 40d in the queue and its letter for ever", func(p *patient) { p.queue.policy.Retention, p.dead.policy.Retention = 40*day, 0 }},
 		"letters given up":            {"redrive", "moves a letter to limbo after 3 receives", func(p *patient) { p.dead.policy.MaxReceives, p.dead.policy.Target = 3, "arn:aws:sqs:eu:1:limbo" }},
 		"letters elsewhere":           {"redrive", "moves messages to other after 40 receives, and letters are looked for in orders-dead", func(p *patient) { p.queue.policy.Target = "arn:aws:sqs:eu:1:other" }},
 		"the store's clock":           {"clocks", "off this host's", func(p *patient) { p.table.off = 3 * time.Second }},
@@ -358,4 +360,67 @@ func TestDoctorRights(t *testing.T) {
 			r.Errorf("%v, %d records", got, r.store.Store.Store.(*memstore.Store).Len()-before)
 		}
 	})
+}
+
+// TestDoctorKeepsForEver: a queue that keeps for ever is no queue that keeps nothing: the check
+// says what becomes of messages that are older than the keys.
+func TestDoctorKeepsForEver(t *testing.T) {
+	for _, of := range []string{"queue", "dead", ""} {
+		bubble(t, ops.Options{}, func(r *rig) {
+			p := newPatient(r)
+			switch of {
+			case "queue":
+				p.queue.policy.Retention = 0
+			case "dead":
+				p.dead.policy.Retention = 0
+			}
+			p.sit("w-1", nil)
+			_, all := p.doctor(r.Context())
+			for _, c := range all {
+				if c.Check == "retention" && (c.State != ops.CheckOK || strings.Contains(c.Text, "becomes a letter of class unproven") != (of != "")) {
+					r.Errorf("%q: %+v", of, c)
+				}
+			}
+		})
+	}
+}
+
+// peeked is a dead-letter queue in which somebody replays a letter just before it is looked at.
+type peeked struct {
+	*set
+	before func()
+}
+
+func (p *peeked) Peek(context.Context, int) iter.Seq2[*broker.Message, error] {
+	p.before()
+	return func(func(*broker.Message, error) bool) {}
+}
+
+// TestDoctorLetterMoves: a letter that is replayed while doctor looks makes no lost failure of its
+// job, also if that fails again meanwhile.
+func TestDoctorLetterMoves(t *testing.T) {
+	for _, to := range []dedupe.Status{dedupe.Done, dedupe.Failed} {
+		bubble(t, ops.Options{}, func(r *rig) {
+			p := newPatient(r)
+			p.sit("w-1", nil)
+			fence := p.fails(time.Hour)
+			dead := &peeked{p.dead, func() {
+				r.wait(time.Second) // the records could be read by now
+				cs, err := r.store.Store.Store.Claim(r.Context(), []dedupe.ClaimRequest{{Key: key, Token: token(), TTL: time.Minute, Reopen: fence}})
+				if err != nil || cs[0].Outcome != dedupe.Won {
+					r.Fatal(err, cs)
+				}
+				r.settle(cs[0].Lease, to, "timeout")
+			}}
+			o := must(ops.Open([]ops.Target{{Name: "orders", Queue: p.queue, DeadLetters: dead, Store: p.table}}, nil))
+			for c, err := range o.Doctor(r.Context(), "orders", nil) {
+				if err != nil {
+					r.Fatal(err)
+				}
+				if c.Check == "failed" && c.State != ops.CheckOK {
+					r.Errorf("%v: %+v", to, c)
+				}
+			}
+		})
+	}
 }

@@ -190,6 +190,13 @@ func forever(d time.Duration) string {
 	return ahead.Days(d)
 }
 
+func kept(d time.Duration) string {
+	if d == 0 {
+		return "for ever"
+	}
+	return ahead.Days(d)
+}
+
 func unlimited(n int) string {
 	if n == 0 {
 		return "any number of"
@@ -209,6 +216,13 @@ func (p *patient) checkRetention(r *report) {
 	if err != nil && !errors.Is(err, broker.ErrUnsupported) && !r.asked(err) {
 		return
 	}
+	least, dead, ever := policy.Retention+letters.Retention, kept(letters.Retention), ""
+	if err != nil {
+		dead = "for a time that is not known"
+	}
+	if policy.Retention == 0 || err == nil && letters.Retention == 0 {
+		ever = ": no retention is long enough for a queue that keeps for ever, and what is older than the keys becomes a letter of class " + onceq.ClassUnproven + ", and does not run"
+	}
 	cards, err := p.judged()
 	keys := time.Duration(0)
 	for _, c := range cards {
@@ -219,7 +233,6 @@ func (p *patient) checkRetention(r *report) {
 	if p.do.Card == nil {
 		keys = cmp.Or(keys, p.t.Retention)
 	}
-	least := policy.Retention + letters.Retention
 	switch {
 	case keys == 0 && !r.asked(err):
 	case keys == 0:
@@ -227,9 +240,9 @@ func (p *patient) checkRetention(r *report) {
 	case keys < least:
 		r.find("ProcessorConfig.Retention: "+least.String()+" or more",
 			"keys are kept for %s, and a message may be %s in the queue and its letter %s in the dead-letter queue: what comes later is unproven, or done again",
-			ahead.Days(keys), ahead.Days(policy.Retention), ahead.Days(letters.Retention))
+			ahead.Days(keys), kept(policy.Retention), dead)
 	default:
-		r.ok("messages %s, letters %s, keys %s", forever(policy.Retention), forever(letters.Retention), ahead.Days(keys))
+		r.ok("messages %s, letters %s, keys %s%s", kept(policy.Retention), dead, ahead.Days(keys), ever)
 	}
 }
 
@@ -468,7 +481,7 @@ func (p *patient) checkFailed(r *report) {
 		}
 	}
 	if len(lost) > 0 {
-		r.find("onceq reconcile "+p.t.label()+" --expect FILE --letters --resend",
+		r.find("onceq reconcile "+p.t.label()+" --expect FILE --effects LEDGER --letters --resend",
 			"%d of %d failed keys have no dead letter (%s): nothing brings these jobs back, unless somebody has removed the letters on purpose", len(lost), len(failed), some(lost))
 		return
 	}

@@ -149,6 +149,9 @@ func (o *Ops) Key(ctx context.Context, queue string, k dedupe.Key, ko KeyOptions
 	l.addDoubts()
 	if ko.Letters {
 		l.letter(ctx, t)
+		if l.Letter != nil {
+			l.Letter.Message = o.shown(l.Letter.Message)
+		}
 	}
 	if e := l.Replayed; e != nil && l.Letter == nil {
 		text := fmt.Sprintf("%s replayed letters of the queue since (%s, audit %s); was its letter among them, it waits in the queue, and is not claimed yet", e.By, e.Object, e.ID)
@@ -227,7 +230,7 @@ func (o *Ops) Find(ctx context.Context, queue string, scopes []string, key strin
 }
 
 // Scopes are those of a queue's records: Target.Scopes, or else what its workers' cards say, each
-// scope alone and with each type.
+// scope alone and with each type, or where the card says that a type has its keys.
 func (o *Ops) Scopes(ctx context.Context, queue string) ([]string, error) {
 	t, err := o.target(queue)
 	if err != nil {
@@ -259,11 +262,17 @@ func (t *target) scopesOf(seats []WorkerState) []string {
 		if s.Status == nil {
 			continue
 		}
+		var usual []string
 		for _, typ := range s.Status.Types {
-			types[typ] = true
+			if _, ok := s.Status.Scopes[typ]; !ok {
+				usual, types[typ] = append(usual, typ), true
+			}
+		}
+		for _, own := range s.Status.Scopes {
+			add(own, nil)
 		}
 		if len(t.Scopes) == 0 {
-			add(s.Status.Scope, s.Status.Types)
+			add(s.Status.Scope, usual)
 		}
 	}
 	for _, scope := range t.Scopes {
@@ -461,7 +470,7 @@ func (l *TimeLine) letter(ctx context.Context, t *target) {
 		l.Steps = append(l.Steps, step)
 	}
 	if r := l.Record; errors.Is(err, dlq.ErrNoLetter) && r != nil && r.Status == dedupe.Failed && !IsCancelled(r) && l.Replayed == nil {
-		l.Gaps = append(l.Gaps, "where its dead letter is: nothing brings the job back (onceq reconcile --expect --letters --resend)")
+		l.Gaps = append(l.Gaps, "where its dead letter is: nothing brings the job back (onceq reconcile --expect --effects --letters --resend)")
 	}
 }
 

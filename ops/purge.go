@@ -59,6 +59,9 @@ func (o *Ops) Purge(ctx context.Context, p *dlq.Plan, spec PurgeSpec) (rep dlq.R
 	if rest := restOf(p); rest != "" {
 		detail["rest"] = rest
 	}
+	if all := unclaimedOf(p); all != "" {
+		detail[detailUnclaimed] = all
+	}
 	audit, err = o.letterAct(ctx, t, p, dlq.ActPurge, spec.By, spec.Reason, spec.Beside, detail, func(ctx context.Context) (map[string]string, error) {
 		var err error
 		rep, err = q.Purge(ctx, po)

@@ -59,6 +59,10 @@ type ReconcileOptions struct {
 	// Letters looks through the dead-letter queue, too: a failure without a letter is a lost one.
 	// Each letter there gets a receive more.
 	Letters bool
+	// SendLost lets Resend send lost failures without a ledger, too. It is the operator's word that
+	// nobody removed their letters on purpose: a purge by package dlq, or by a console, is in no
+	// audit. Default: without Effects they are found, and not sent.
+	SendLost bool
 	// Max bounds what Resend may send: where more is missing, it sends nothing. Default 1,000.
 	Max int
 	// Before is told the price, when the input was read and nothing else; its error ends the call.
@@ -106,6 +110,7 @@ type Evidence struct {
 	t         *target
 	retention time.Duration // after which a key without a record is unproven
 	max       int
+	sendLost  bool
 	toSend    []candidate // at most max
 	sends     int         // how many there are
 }
@@ -148,9 +153,11 @@ const (
 	// FoundUnproven: no record, but Due is so long ago, or not known, that an earlier record may be
 	// gone. It is never sent.
 	FoundUnproven FindingKind = "unproven"
-	// FoundLost: failed, and there is no letter that could replay it.
+	// FoundLost: failed, and there is no letter that could replay it. It is sent where there is a
+	// ledger, or ReconcileOptions.SendLost.
 	FoundLost FindingKind = "lost failure"
-	// FoundFailed: failed, with a letter; or its letter was not looked for.
+	// FoundFailed: failed, with a letter; or its letter was not looked for, or is gone by an act
+	// that the audit has: a purge, or a replay under another key.
 	FoundFailed FindingKind = "failed"
 	// FoundCancelled: an operator has cancelled it. It is never sent.
 	FoundCancelled FindingKind = "cancelled"

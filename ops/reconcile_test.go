@@ -200,7 +200,7 @@ func TestReconcileTable(t *testing.T) {
 			bubble(t, ops.Options{}, func(r *rig) {
 				r.ops = must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: r.store, Scopes: []string{"orders", "mails"}}}, &ops.Options{By: "ana"}))
 				x := due(key.Key, c.ago)
-				ro := ops.ReconcileOptions{Letters: true}
+				ro := ops.ReconcileOptions{Letters: true, SendLost: true}
 				if c.plant != nil {
 					if es := c.plant(r); es != nil {
 						ro.Effects = listed(es...)
@@ -350,7 +350,7 @@ func TestResend(t *testing.T) {
 			r.settle(r.claimKey(k, time.Minute, "w"), dedupe.Failed, "timeout")
 		}
 		r.wait(time.Hour)
-		e := r.reconcile(ops.ReconcileOptions{Letters: true}, due("L-1", time.Hour), due("L-2", time.Hour), due("M-1", time.Hour), due("M-2", time.Hour), due("M-3", time.Hour))
+		e := r.reconcile(ops.ReconcileOptions{Letters: true, SendLost: true}, due("L-1", time.Hour), due("L-2", time.Hour), due("M-1", time.Hour), due("M-2", time.Hour), due("M-3", time.Hour))
 		if e.ToSend() != 5 {
 			r.Fatalf("%+v", e.Findings)
 		}

@@ -17,7 +17,7 @@ type judge struct {
 	e                *Evidence
 	grace, retention time.Duration
 	letters          map[Failure]bool // nil = not looked for
-	purged           *AuditEntry      // the last purge of letters; nil = none is known of
+	past             *past            // what became of letters that are gone
 	waits            string           // where the message of a missing job may be
 	gone             string           // what a job that waits for its message should know; "" = nothing
 }
@@ -109,6 +109,12 @@ func (j *judge) state(f *Finding, g *keyGroup, r *dedupe.Record) {
 	case !sends:
 		noBody = "; there is no body to send it again"
 	}
+	became := "" // of a letter that is gone
+	if r == nil {
+		became = j.past.became(Failure{Key: g.key}, f.Due, j.e.Ledger)
+	} else if r.Status == dedupe.Failed {
+		became = j.past.became(Failure{g.key, r.Fence}, r.Finished, j.e.Ledger)
+	}
 	switch {
 	case r == nil && j.letters[Failure{Key: g.key}]:
 		f.Kind, f.Why = FoundFailed, "no worker could begin it, and its letter is there: dlq show, then dlq replay"
@@ -116,6 +122,8 @@ func (j *judge) state(f *Finding, g *keyGroup, r *dedupe.Record) {
 		f.Kind, f.Why = FoundUnproven, "no record, and when it was due is not known: an earlier record may have expired"
 	case r == nil && !j.e.At.Before(f.Due.Add(j.retention)):
 		f.Kind, f.Why = FoundUnproven, fmt.Sprintf("no record, but records are kept for %v: an earlier one may have expired", j.retention)
+	case r == nil && became != "":
+		f.Kind, f.Why = FoundFailed, became
 	case r == nil:
 		f.Kind, f.Sends = FoundMissing, sends
 		f.Why = "no record: no worker has begun it; " + j.waits + noBody
@@ -135,17 +143,18 @@ func (j *judge) state(f *Finding, g *keyGroup, r *dedupe.Record) {
 		f.Kind, f.Why = FoundFailed, fmt.Sprintf("%s at %s; its letter was not looked for", r.ErrClass, stamp(r.Finished))
 	case j.letters[Failure{g.key, r.Fence}] || j.letters[Failure{dedupe.Key{Key: g.key.Key}, r.Fence}]:
 		f.Kind, f.Why = FoundFailed, fmt.Sprintf("%s at %s, and its letter is there: dlq replay", r.ErrClass, stamp(r.Finished))
+	case became != "":
+		f.Kind, f.Why = FoundFailed, fmt.Sprintf("%s at %s; %s", r.ErrClass, stamp(r.Finished), became)
 	case j.e.LettersErr != nil, j.e.At.Before(r.Finished.Add(min(letterLag, j.grace))):
 		f.Kind, f.Why = FoundFailed, fmt.Sprintf("%s at %s; its letter was not seen, but not all were, or it may still come", r.ErrClass, stamp(r.Finished))
-	case j.purged != nil && !j.e.Ledger && j.purged.Began.Add(letterLag).After(r.Finished):
-		f.Kind, f.Why = FoundFailed, fmt.Sprintf("%s at %s; its letter is gone, perhaps with the purge by %s at %s: look whether the job was done by hand, or give a ledger", r.ErrClass, stamp(r.Finished), named(j.purged.By), stamp(j.purged.Began))
 	default:
-		f.Kind, f.Sends = FoundLost, sends
+		f.Kind, f.Sends = FoundLost, sends && (j.e.Ledger || j.e.sendLost)
+		if sends && !f.Sends {
+			noBody = "; somebody may have removed it on purpose where no audit has it: it is sent only with a ledger, or with SendLost (--send-lost)"
+		}
 		f.Why = fmt.Sprintf("%s at %s, and no letter could replay it%s", r.ErrClass, stamp(r.Finished), noBody)
 	}
 }
-
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // explain says why a job had its effect more than once, from the attempts in its record.
 func explain(g *keyGroup, r *dedupe.Record) string {

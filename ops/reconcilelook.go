@@ -10,7 +10,6 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
-	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // This file owns the look of a reconciliation: what should have run, beside what the store knows,
@@ -20,8 +19,6 @@ import (
 const (
 	defaultGrace  = 15 * time.Minute
 	defaultResend = 1000
-	// letterLag is how long after a failure its letter may come.
-	letterLag = time.Minute
 )
 
 // Reconcile compares what should have run with the store's records and, where there is one, with a
@@ -43,7 +40,7 @@ func (o *Ops) Reconcile(ctx context.Context, ro ReconcileOptions) (*Evidence, er
 	case ro.Max < 0:
 		return nil, fmt.Errorf("%w: ReconcileOptions.Max is %d, want 0 or more", ErrRefused, ro.Max)
 	}
-	e := &Evidence{Queue: t.Name, Ledger: ro.Effects != nil, Counts: map[FindingKind]int{}, t: t, max: ro.Max}
+	e := &Evidence{Queue: t.Name, Ledger: ro.Effects != nil, Counts: map[FindingKind]int{}, t: t, max: ro.Max, sendLost: ro.SendLost}
 	if e.max == 0 {
 		e.max = defaultResend
 	}
@@ -172,7 +169,7 @@ type looking struct {
 	s      dedupe.Store
 	scopes []string
 
-	knowsPurge bool // the audit was read for it
+	knowsPast bool // the audit was read for it
 }
 
 // asks counts the input of a key, and reports whether its record is to be read.
@@ -196,20 +193,6 @@ func (l *looking) asks(g *keyGroup) bool {
 	return true
 }
 
-// findPurge looks in the audit for the last purge of the queue's letters.
-func (l *looking) findPurge(ctx context.Context) error {
-	l.knowsPurge = true
-	for a, err := range controlstore.Acts(ctx, l.s, l.e.At.Add(-l.e.retention), time.Now().Add(time.Minute)) {
-		switch {
-		case err != nil:
-			return err
-		case a.Act == string(dlq.ActPurge) && a.Queue == l.e.t.known:
-			l.j.purged = &a
-		}
-	}
-	return nil
-}
-
 // look reads the records of a batch and judges each key.
 func (l *looking) look(ctx context.Context, batch []*keyGroup) error {
 	if len(batch) == 0 {
@@ -223,8 +206,9 @@ func (l *looking) look(ctx context.Context, batch []*keyGroup) error {
 	if err != nil {
 		return err
 	}
-	if l.j.letters != nil && !l.knowsPurge && slices.ContainsFunc(rs, func(r *dedupe.Record) bool { return r != nil && r.Status == dedupe.Failed }) {
-		if err := l.findPurge(ctx); err != nil {
+	if !l.knowsPast && slices.ContainsFunc(rs, func(r *dedupe.Record) bool { return r == nil || r.Status == dedupe.Failed && l.j.letters != nil }) {
+		l.knowsPast = true
+		if l.j.past, err = l.e.t.pastOf(ctx, l.e.At.Add(-l.e.retention)); err != nil {
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/onceqtest"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -202,11 +203,17 @@ func TestReconcilePurged(t *testing.T) {
 			ro.Letters = true
 			return r.reconcile(ro, due(key.Key, time.Hour))
 		}
-		r.only(look(ops.ReconcileOptions{}), ops.FoundLost, "")
+		lost := look(ops.ReconcileOptions{})
+		if r.only(lost, ops.FoundLost, "only with a ledger, or with SendLost"); lost.ToSend() != 0 {
+			r.Error("it would be sent, although package dlq purges without an audit")
+		}
+		if lost = look(ops.ReconcileOptions{SendLost: true}); lost.ToSend() != 1 {
+			r.Errorf("%+v, want it sent", lost.Findings)
+		}
 		r.letterOf(l.Fence)
 		r.wait(time.Hour)
 		purge()
-		e := look(ops.ReconcileOptions{})
+		e := look(ops.ReconcileOptions{SendLost: true})
 		if r.only(e, ops.FoundFailed, "the purge by ana at"); e.ToSend() != 0 {
 			r.Error("it would be sent")
 		}
@@ -243,6 +250,101 @@ func TestReconcileTwoBodies(t *testing.T) {
 		e := r.reconcile(ops.ReconcileOptions{}, a, b, due("A-2", time.Hour), due("A-2", time.Hour))
 		if e.ToSend() != 1 || e.Repeated != 2 {
 			r.Errorf("%d to send: %+v", e.ToSend(), e.Findings)
+		}
+	})
+}
+
+// TestReconcilePurgedUnclaimed: a job that no worker could begin has a letter and no record. Once
+// somebody has purged that letter, the job looks missing, and it is not sent either.
+func TestReconcilePurgedUnclaimed(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		r.letterOf(0)
+		r.wait(time.Hour)
+		spec := ops.PurgeSpec{Queue: "orders", PurgeOptions: dlq.PurgeOptions{All: true, NoExport: true}, Reason: "the customer has left"}
+		p := must(r.ops.PlanPurge(r.Context(), spec))
+		if _, _, err := r.ops.Purge(r.Context(), p, spec); err != nil {
+			r.Fatal(err)
+		}
+		e := r.reconcile(ops.ReconcileOptions{}, due(key.Key, 2*time.Hour), due("A-2", 2*time.Hour))
+		if e.Counts[ops.FoundFailed] != 1 || e.Counts[ops.FoundMissing] != 1 || e.ToSend() != 1 || !strings.Contains(e.Findings[0].Why, "the purge by ana at") {
+			r.Errorf("%+v", e.Findings)
+		}
+	})
+}
+
+// TestReconcileRekeyed: a failure whose letter was replayed under another key is not lost: its job
+// runs there. So it is never sent, whatever a ledger of the old key says.
+func TestReconcileRekeyed(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		edit func(*broker.Outgoing) error
+		dies bool // amid the act, so that the audit has no result
+		kind ops.FindingKind
+		why  string
+	}{
+		{"another key", func(m *broker.Outgoing) error { m.Meta.Key = "A-1b"; return nil }, false, ops.FoundFailed, `replayed as "A-1b" by ana at`},
+		{"nobody knows", func(m *broker.Outgoing) error { m.Meta.Key = "A-1b"; return nil }, true, ops.FoundFailed, "perhaps with the replay by ana at"},
+		{"the same key", func(m *broker.Outgoing) error { m.Body = []byte("mended"); return nil }, false, ops.FoundLost, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, ops.Options{}, func(r *rig) {
+				l := r.claim(time.Minute, "w")
+				r.settle(l, dedupe.Failed, "timeout")
+				r.letterOf(l.Fence)
+				r.wait(time.Hour)
+				spec := ops.ReplaySpec{Queue: "orders", Reason: "mended", ReplayOptions: dlq.ReplayOptions{Edit: c.edit}}
+				p := must(r.ops.PlanReplay(r.Context(), spec))
+				acting := c.dies
+				if acting {
+					r.store.FailsAs(func(call onceqtest.Op) error {
+						if call == "settle" && acting {
+							return errors.New("killed")
+						}
+						return nil
+					})
+				}
+				if rep, _, err := r.ops.Replay(r.Context(), p); rep.Replayed != 1 || (err != nil) != c.dies {
+					r.Fatal(rep, err)
+				}
+				acting = false
+				for _, ro := range []ops.ReconcileOptions{{SendLost: true}, {Effects: listed[ops.Effect]()}} {
+					ro.Letters = true
+					e := r.reconcile(ro, due(key.Key, time.Hour))
+					if r.only(e, c.kind, c.why); e.ToSend() > 0 != (c.kind == ops.FoundLost) {
+						r.Errorf("%d to send", e.ToSend())
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestReconcileOwnScope: keys of a type with a scope of its own are where the worker's card says.
+func TestReconcileOwnScope(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		r.ops = must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: r.store}}, &ops.Options{By: "ana"}))
+		seat := must(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: "w"}))
+		card := &control.WorkerStatus{At: time.Now(), State: "running", Scope: "orders", Types: []string{"charge", "mail"}, Scopes: map[string]string{"mail": "mails"}, Retention: dedupe.DefaultRetention}
+		if err := seat.Beat(r.Context(), card); err != nil {
+			r.Fatal(err)
+		}
+		if got := strings.Join(must(r.ops.Scopes(r.Context(), "orders")), " "); got != "mails orders orders:charge" {
+			r.Errorf("the scopes are %s", got)
+		}
+		cs := must(r.store.Store.Store.Claim(r.Context(), []dedupe.ClaimRequest{{Key: dedupe.Key{Scope: "mails", Key: "A-1"}, Token: token(), TTL: time.Minute, Owner: "w"}}))
+		r.settle(cs[0].Lease, dedupe.Failed, "timeout")
+		e := r.reconcile(ops.ReconcileOptions{}, due("A-1", time.Hour))
+		if r.only(e, ops.FoundElsewhere, "the scope mails has the key"); e.ToSend() != 0 {
+			r.Error("it would be sent")
+		}
+		r.wait(time.Hour)
+		for c, err := range r.ops.Doctor(r.Context(), "orders", &ops.DoctorOptions{Letters: true}) {
+			if err != nil {
+				r.Fatal(err)
+			}
+			if c.Check == "failed" && !strings.Contains(c.Text, "mails/A-1") {
+				r.Errorf("%+v, want the failure of the scope mails", c)
+			}
 		}
 	})
 }

@@ -67,6 +67,9 @@ func (o *Ops) Resend(ctx context.Context, spec ResendSpec) (r Resent, audit stri
 	entry := AuditEntry{Act: "resend", By: spec.By, Reason: spec.Reason, Queue: e.t.known, Detail: map[string]string{
 		"jobs": strconv.Itoa(len(keys)), "keys": cutTo(strings.Join(keys, " "), 4<<10), "ledger": strconv.FormatBool(e.Ledger),
 	}}
+	if e.sendLost {
+		entry.Detail["send lost"] = word(true)
+	}
 	if rate := rate(spec.PerSecond); rate != "" {
 		entry.Detail["rate"] = rate
 	}

@@ -167,10 +167,19 @@ func (o *Ops) Replay(ctx context.Context, p *ReplayPlan) (rep dlq.Report, audit 
 			detail[name] = v
 		}
 	}
+	links := func() string { return "" }
+	if ro.Edit != nil {
+		detail[detailEdited] = word(true)
+		ro.Edit, links = watchEdit(ro.Edit)
+	}
 	audit, err = o.letterAct(ctx, t, p.Plan, dlq.ActReplay, spec.By, spec.Reason, spec.Beside, detail, func(ctx context.Context) (map[string]string, error) {
 		var err error
 		rep, err = q.Replay(ctx, ro)
-		return counted(&rep), err
+		result := counted(&rep)
+		if all := links(); all != "" {
+			result[resultRekeyed] = all
+		}
+		return result, err
 	})
 	return rep, audit, err
 }

@@ -12,13 +12,6 @@ import (
 // record alone, and a job whose message was acked runs by its letter, or not at all. Tools call
 // PlanLetters, show the numbers, call Resolve, and then Replay with the plan. Nothing is locked.
 
-// Failure names a failed or parked job as its dead letter does: by its record, and by the fence of
-// the claim that ended so.
-type Failure struct {
-	Key   dedupe.Key
-	Fence uint64
-}
-
 // PlanLetters is PlanReplay of the letters of some failures alone; the Filter of spec means
 // nothing. Where none of them has a letter the plan is empty. A letter of an older version, which
 // does not name its record, is found by its own key.
@@ -33,23 +26,6 @@ func (o *Ops) PlanLetters(ctx context.Context, spec ReplaySpec, of []Failure) (*
 		return ok && asked[f]
 	}}
 	return o.PlanReplay(ctx, spec)
-}
-
-// failureOf is the failure of a letter; its scope is empty where the letter does not name its
-// record. It reports whether there was one: fence 0 is that of no claim.
-func failureOf(m *broker.Message) (f Failure, ok bool) {
-	if m == nil || m.Meta == nil || m.Meta.Dead == nil || m.Meta.Dead.Fence == 0 {
-		return f, false
-	}
-	d := m.Meta.Dead
-	f = Failure{dedupe.Key{Scope: d.Scope, Key: d.Key}, d.Fence}
-	if d.Scope == "" {
-		f.Key = dedupe.Key{Key: m.Meta.Key}
-		if f.Key.Key == "" {
-			f.Key.Key = m.Meta.ID
-		}
-	}
-	return f, true
 }
 
 // Of is the place of a failure's letter in the plan's Letters; -1 = it has none there.

@@ -175,7 +175,9 @@ func jobKeys(x *WorkerState) (ks []dedupe.Key) {
 			continue
 		}
 		scope := x.Status.Scope
-		if j.Type != "" {
+		if own, ok := x.Status.Scopes[j.Type]; ok {
+			scope = own
+		} else if j.Type != "" {
 			scope += ":" + j.Type
 		}
 		for _, k := range [...]dedupe.Key{{Scope: scope, Key: name}, {Scope: x.Status.Scope, Key: name}} {

@@ -56,13 +56,13 @@ func ExampleNew() {
 	}
 	l := store.Limits()
 	fmt.Println("largest result:", l.MaxResult, "bytes; batch:", l.MaxBatch)
-	fmt.Println("check:", store.Check(ctx, nil)) // at the start; an admin client tells more
+	fmt.Println("probe:", store.Probe(ctx)) // at the start
 
 	_, err = firestorestore.New(client, api, "apps/shop", nil) // a document's path
 	fmt.Println(errors.Is(err, dedupe.ErrBadRequest))
 	// Output:
 	// largest result: 1032192 bytes; batch: 500
-	// check: <nil>
+	// probe: <nil>
 	// true
 }
 

@@ -248,13 +248,18 @@ func TestCheck(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, srv *firestorefake.Server, s *Store) {
 				s = second(t, s)
-				s.sweeps = false
 				a := good()
+				s.sweeps, s.admin = false, a
 				if c.change != nil {
 					c.change(a)
 				}
 				srv.SetFaults(c.fault)
-				err := s.Check(t.Context(), a)
+				err := s.Probe(t.Context())
+				fs, asked := s.Check(t.Context())
+				err = errors.Join(err, asked)
+				for _, f := range fs {
+					err = errors.Join(err, errors.New(f.Text+": "+f.Mend))
+				}
 				if (err != nil) != (c.want != nil) {
 					t.Fatal(err)
 				}
@@ -269,8 +274,11 @@ func TestCheck(t *testing.T) {
 	bubble(t, func(t *testing.T, srv *firestorefake.Server, s *Store) {
 		_, elsewhere := fake(t)
 		s.client = elsewhere.client
-		if err := s.Check(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "of the same service") {
+		if err := s.Probe(t.Context()); err == nil || !strings.Contains(err.Error(), "of the same service") {
 			t.Errorf("two services: %v", err)
+		}
+		if fs, err := s.Check(t.Context()); err == nil || fs != nil {
+			t.Errorf("without an admin client: %v, %v", fs, err)
 		}
 		for r, err := range s.List(t.Context(), dedupe.Query{}) {
 			t.Errorf("the probe is a record: %v, %v", r, err)

@@ -14,6 +14,7 @@ import (
 
 	"cloud.google.com/go/firestore"
 	apiv1 "cloud.google.com/go/firestore/apiv1"
+	"cloud.google.com/go/firestore/apiv1/admin/adminpb"
 	"github.com/googleapis/gax-go/v2"
 	"google.golang.org/api/option"
 	"google.golang.org/grpc"
@@ -55,6 +56,15 @@ type Options struct {
 	// Sweep lets [Store.Sweep] delete expired documents, for a database without a TTL policy. It
 	// needs an index of TTLField, which a TTL policy does without. Default: the policy does it.
 	Sweep bool
+	// Admin is what [Store.Check] asks. The store closes it never. Default: Check cannot ask.
+	Admin Admin
+}
+
+// Admin is what [Store.Check] asks: how a database is set up. The FirestoreAdminClient of
+// cloud.google.com/go/firestore/apiv1/admin has it.
+type Admin interface {
+	GetDatabase(context.Context, *adminpb.GetDatabaseRequest, ...gax.CallOption) (*adminpb.Database, error)
+	GetField(context.Context, *adminpb.GetFieldRequest, ...gax.CallOption) (*adminpb.Field, error)
 }
 
 // Store keeps records in a Firestore collection. Make one with [New].
@@ -66,6 +76,7 @@ type Store struct {
 	database, parent string
 	headers          []string // of each request
 	sweeps           bool
+	admin            Admin
 
 	clock  clock
 	closed atomic.Bool
@@ -113,7 +124,7 @@ func (emulatorOwner) RequireTransportSecurity() bool { return false }
 // New returns a store in collection, a path such as "onceq" in client's database. It does no I/O,
 // and the collection needs no making. api makes the store's own writes, each with its own answer;
 // client runs the transactions of [Store.Commit]. Both must be of the same service, which
-// [Store.Check] proves. The store repeats calls by itself, whatever the clients' retries say.
+// [Store.Probe] proves. The store repeats calls by itself, whatever the clients' retries say.
 func New(client *firestore.Client, api *apiv1.Client, collection string, o *Options) (*Store, error) {
 	if o == nil {
 		o = &Options{}
@@ -146,7 +157,7 @@ func New(client *firestore.Client, api *apiv1.Client, collection string, o *Opti
 			"google-cloud-resource-prefix", database,
 			"x-goog-request-params", "project_id=" + url.QueryEscape(parts[1]) + "&database_id=" + url.QueryEscape(parts[3]),
 		},
-		sweeps: o.Sweep,
+		sweeps: o.Sweep, admin: o.Admin,
 	}, nil
 }
 

@@ -31,9 +31,11 @@ var atRoot = []string{
 
 // newAtRoot are the names that came later, each with the reason why it cannot stand in a folder.
 var newAtRoot = map[string]string{
-	"fan":      "a package that users import, as control and ops are",
-	"wait.go":  "functions that users call beside Result and Send: Wait, SendOnce",
-	"steps.go": "functions of a Job that users call: Step, Save, Saved, Sleep, Postpone",
+	"limit":     "a package of the core that users import",
+	"bounds.go": "methods of Worker that users call: Limit, Brake",
+	"fan":       "a package that users import, as control and ops are",
+	"wait.go":   "functions that users call beside Result and Send: Wait, SendOnce",
+	"steps.go":  "functions of a Job that users call: Step, Save, Saved, Sleep, Postpone",
 }
 
 // checkRoot reports what the root lists and no table knows, and what a table knows in vain. A name

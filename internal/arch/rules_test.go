@@ -12,7 +12,7 @@ const sqliteDriver = "modernc.org/sqlite"
 // core is what every user links: the standard library and this module, nothing else.
 var core = []string{
 	".", "broker/...", "dedupe", "dedupe/machine", "dedupe/dedupetest", "dedupe/memstore",
-	"visibility", "dlq", "control", "fan", "ops", "onceqtest", "adapters/membroker", "internal/...",
+	"visibility", "dlq", "control", "limit", "ops", "onceqtest", "adapters/membroker", "fan", "internal/...",
 }
 
 // programs are not imported by anything: they may print, and import what they show.
@@ -172,6 +172,10 @@ var layers = []layer{
 		why: "the processor joins the contracts; which queue and which store is the user's choice",
 	},
 	{
+		pkgs: "limit", may: []string{".", "control", "broker", "dedupe", "visibility", "dlq"},
+		why: "a limiter is a middleware: it knows jobs and the store's contract, and no queue",
+	},
+	{
 		pkgs: "fan", may: []string{".", "broker", "dedupe", "visibility", "dlq", "control"},
 		why: "a fan is made of what any handler may call: steps, sends and reads of keys",
 	},
@@ -194,6 +198,10 @@ var layers = []layer{
 	{
 		pkgs: "adapters/healthonceq", may: []string{".", "broker", "dedupe", "visibility", "dlq", "control"},
 		why: "probes need net/http and the core, whatever the queue and the store are",
+	},
+	{
+		pkgs: "adapters/webonceq", may: []string{".", "ops", "control", "broker", "dedupe", "visibility", "dlq"},
+		why: "the operator's page needs net/http and what operators' tools are made of, whatever the queue and the store are",
 	},
 	{
 		pkgs: "adapters/gcppubsub/pubsubpush", may: []string{".", "broker", "dedupe", "visibility", "dlq", "control"},
@@ -277,6 +285,10 @@ var layers = []layer{
 	{
 		pkgs: "internal/pgkit/pgtest", may: []string{"dedupe"}, others: []string{"github.com/jackc/pgx/v5/..."},
 		why: "it makes roles, poolers and plans for the tests of the store and the queue in PostgreSQL",
+	},
+	{
+		pkgs: "internal/release", may: []string{"...", "adapters/sqlitebroker", "dedupe/sqlitestore"}, others: []string{sqliteDriver},
+		why: "it makes a queue in a file, on which a release's binaries are tried",
 	},
 	{
 		pkgs: "internal/...", may: core, testOthers: []string{sqliteDriver},

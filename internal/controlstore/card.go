@@ -49,13 +49,17 @@ type wireCard struct {
 	Version  string               `json:"ver,omitempty"`
 	Scope    string               `json:"s,omitempty"`
 	Types    []string             `json:"t,omitempty"`
-	At       int64                `json:"at"` // ms since 1970; the other times are ms before it
+	Scopes   map[string]string    `json:"sc,omitempty"` // where they are not Scope:type
+	At       int64                `json:"at"`           // ms since 1970; the other times are ms before it
 	Up       int64                `json:"up,omitempty"`
 	Slots    int                  `json:"n"`
 	Busy     int                  `json:"b,omitempty"`
 	Held     int                  `json:"hd,omitempty"`
 	State    string               `json:"st,omitempty"`
 	PausedBy []string             `json:"by,omitempty"`
+	Paused   []string             `json:"pa,omitempty"`
+	Bound    string               `json:"lb,omitempty"`
+	Limiters map[string]uint64    `json:"lm,omitempty"`
 	Rules    uint64               `json:"r,omitempty"`
 	NoRules  string               `json:"nr,omitempty"`
 	Outage   string               `json:"out,omitempty"`
@@ -81,7 +85,7 @@ type wireCard struct {
 // cuts make a card shorter, one after the other, until it fits. Each reports whether it can do more
 // of the same.
 var cuts = []func(*wireCard) (more bool){
-	func(w *wireCard) bool { w.Requests = nil; return false },
+	func(w *wireCard) bool { w.Requests, w.Limiters = nil, frequent(w.Limiters, 3); return false },
 	func(w *wireCard) bool {
 		w.ByType = failing(w.ByType, 3)
 		w.Classes = frequent(w.Classes, 3)
@@ -100,9 +104,14 @@ var cuts = []func(*wireCard) (more bool){
 		w.Times, w.Outcomes, w.Timeouts = mostly(w.Times, 3), mostly(w.Outcomes, 6), mostly(w.Timeouts, 3)
 		return false
 	},
-	func(w *wireCard) bool { w.cutText(24); w.Types = w.Types[:min(len(w.Types), cardJobs)]; return false },
 	func(w *wireCard) bool {
-		w.Times, w.Outcomes, w.Timeouts = nil, mostly(w.Outcomes, 3), nil
+		w.cutText(24)
+		w.Types = w.Types[:min(len(w.Types), cardJobs)]
+		w.Scopes = mostly(w.Scopes, cardJobs)
+		return false
+	},
+	func(w *wireCard) bool {
+		w.Times, w.Outcomes, w.Timeouts, w.Scopes = nil, mostly(w.Outcomes, 3), nil, mostly(w.Scopes, 3)
 		return false
 	},
 	func(w *wireCard) bool {
@@ -114,7 +123,7 @@ var cuts = []func(*wireCard) (more bool){
 		if w.Minute != nil {
 			w.Outcomes = nil
 		}
-		w.Classes = nil
+		w.Classes, w.Limiters = nil, nil
 		return false
 	},
 	func(w *wireCard) bool { // the newest job
@@ -125,7 +134,7 @@ var cuts = []func(*wireCard) (more bool){
 		return len(w.Jobs) > 0
 	},
 	func(w *wireCard) bool {
-		w.Types, w.PausedBy, w.Outcomes, w.ByType, w.Classes = nil, nil, nil, nil, nil
+		w.Types, w.Scopes, w.PausedBy, w.Outcomes, w.ByType, w.Classes = nil, nil, nil, nil, nil, nil
 		return false
 	},
 }
@@ -171,10 +180,10 @@ func wireOf(c *control.WorkerStatus, id string) *wireCard {
 		return max(1, c.At.Sub(t).Milliseconds())
 	}
 	w := &wireCard{
-		V: 1, ID: id, Host: c.Host, PID: c.PID, Version: c.Version, Scope: c.Scope, Types: typesOf(c), At: c.At.UnixMilli(), Up: ago(c.Started),
+		V: 1, ID: id, Host: c.Host, PID: c.PID, Version: c.Version, Scope: c.Scope, Types: typesOf(c), Scopes: maps.Clone(c.Scopes), At: c.At.UnixMilli(), Up: ago(c.Started),
 		Slots: c.Slots, Busy: c.Busy, Held: c.Held, State: c.State, PausedBy: c.PausedBy, Rules: c.Rules, NoRules: c.NoRules,
 		Outage: c.Outage, Since: ago(c.OutageSince), Outcomes: maps.Clone(c.Outcomes), Wait: c.HeadWait.Milliseconds(), Rate: float64(int64(c.Rate*10)) / 10,
-		Requests: c.Requests, More: c.More, Probe: c.Probe,
+		Requests: c.Requests, More: c.More, Probe: c.Probe, Paused: c.Paused, Bound: c.LimitedBy, Limiters: maps.Clone(c.Limiters),
 	}
 	if len(c.Durations) > 0 {
 		w.Times = make(map[string][3]int64, len(c.Durations))
@@ -330,10 +339,10 @@ func decodeCard(state []byte) (c *control.WorkerStatus, id string, err error) {
 	}
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	c = &control.WorkerStatus{
-		Host: w.Host, PID: w.PID, Version: w.Version, Scope: w.Scope, Types: w.Types, At: at, Started: back(w.Up),
+		Host: w.Host, PID: w.PID, Version: w.Version, Scope: w.Scope, Types: w.Types, Scopes: w.Scopes, At: at, Started: back(w.Up),
 		Slots: w.Slots, Busy: w.Busy, Held: w.Held, State: w.State, PausedBy: w.PausedBy, Rules: w.Rules, NoRules: w.NoRules,
 		Outage: w.Outage, OutageSince: back(w.Since), Outcomes: w.Outcomes, HeadWait: ms(w.Wait), Rate: w.Rate, Requests: w.Requests,
-		More: w.More, Probe: w.Probe,
+		More: w.More, Probe: w.Probe, Paused: w.Paused, LimitedBy: w.Bound, Limiters: w.Limiters,
 	}
 	if len(w.Times) > 0 {
 		c.Durations = make(map[string]control.Quantiles, len(w.Times))

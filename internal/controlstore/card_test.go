@@ -46,13 +46,14 @@ func TestCardSize(t *testing.T) {
 		j := &long.Jobs[i]
 		j.Key, j.Type, j.Attempt, j.Overdue = strings.Repeat("ключ", 200), strings.Repeat("t", 255), 12, true
 	}
-	long.Types = nil
+	long.Types, long.Scopes = nil, map[string]string{}
 	for i := range 300 {
 		long.Types = append(long.Types, fmt.Sprint(strings.Repeat("y", 200), i))
 		long.Durations[long.Types[i]] = control.Quantiles{Max: time.Hour}
 		long.Outcomes[fmt.Sprint("outcome", i)] = 1
 		long.MinuteTypes[long.Types[i]] = control.Runs{Runs: uint64(i), Errors: 1}
 		long.Timeouts[long.Types[i]], long.MinuteErrors[fmt.Sprint("class", i)] = time.Hour, uint64(i)
+		long.Scopes[long.Types[i]] = strings.Repeat("s", 190)
 		long.PausedBy = append(long.PausedBy, fmt.Sprint("rule", i))
 	}
 	long.NoRules = strings.Repeat("AccessDenied ", 100)
@@ -88,7 +89,7 @@ func TestCardSize(t *testing.T) {
 func TestCardWhole(t *testing.T) {
 	at := time.Date(2026, 11, 22, 3, 32, 10, 0, time.UTC)
 	c := &control.WorkerStatus{
-		Host: "h", PID: 1, Version: "v", Scope: "orders", Types: []string{"charge"}, Started: at.Add(-time.Hour), At: at, Slots: 10, Busy: 2, Held: 3, State: "paused",
+		Host: "h", PID: 1, Version: "v", Scope: "orders", Types: []string{"charge"}, Scopes: map[string]string{"charge": "money"}, Started: at.Add(-time.Hour), At: at, Slots: 10, Busy: 2, Held: 3, State: "paused",
 		PausedBy: []string{"abcde"}, Rules: 4, NoRules: "denied", Outage: "store", OutageSince: at.Add(-time.Minute), Outcomes: map[string]uint64{"done": 1},
 		Durations: map[string]control.Quantiles{"charge": {P50: time.Second, P95: 2 * time.Second, Max: 3 * time.Second}}, HeadWait: time.Second, Rate: 1.5,
 		Minute: &control.Runs{Runs: 3, Errors: 1}, MinuteTypes: map[string]control.Runs{"charge": {Runs: 3, Errors: 1}}, FullSince: at.Add(-time.Second), Retention: time.Hour, Interrupted: "park",

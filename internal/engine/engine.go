@@ -52,6 +52,8 @@ type Options struct {
 	// Visibility is how long a delivery is extended for, and Limits are those of its queue.
 	Visibility time.Duration
 	Limits     broker.Limits
+	// Limited is told of each job that a limiter has postponed, by the handler's goroutine.
+	Limited func(limiter string)
 	// Slots is how many handlers run at once; 0 = not known.
 	Slots int
 }

@@ -10,4 +10,5 @@ const (
 	ByRules                     // an operator's, for many processes
 	ByEnd                       // a batch has too little time left for what has not begun
 	ByOutage                    // the store does not answer, and somebody waits
+	ByBreaker                   // what the jobs need is away, as a breaker of the program has found
 )

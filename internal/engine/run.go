@@ -115,6 +115,7 @@ type later struct {
 	saved   atomic.Pointer[saved]
 	due     time.Time   // when a job that was postponed goes on
 	why     string      // it was postponed, for people
+	limiter string      // that has postponed it; "" = none has
 	timeout *time.Timer // of the job, where the manager does not keep its claim
 	dead    broker.Letter
 	fit     letter.Fit    // how far the letter has been shrunk
@@ -199,6 +200,15 @@ func (r *Run[J]) Why() string {
 		return ""
 	}
 	return l.why
+}
+
+// Limiter is the name of the limiter that has postponed the job; "" = none has.
+func (r *Run[J]) Limiter() string {
+	l := r.later.Load()
+	if l == nil {
+		return ""
+	}
+	return l.limiter
 }
 
 // Anew begins another step of a run that is over, with its own tries.

@@ -106,19 +106,23 @@ func (f *Flow[J]) Unreserve(n int) {
 }
 
 // Limit lets at most n handlers run at once, from now on; 0 and more than the flow's slots mean
-// these. Handlers that run go on. What is held and finds no slot waits for one.
-func (f *Flow[J]) Limit(n int) {
+// these. Handlers that run go on. What is held and finds no slot waits for one. The limit holds
+// from when Limit returns. The caller then calls start, holding no lock: what now has a slot
+// begins.
+func (f *Flow[J]) Limit(n int) (start func()) {
 	limit := int32(max(0, min(n, f.o.Slots)))
 	f.mu.Lock()
+	defer f.mu.Unlock()
 	var watchers []Watcher
 	if f.limit.Swap(limit) != limit {
 		watchers = slices.Clone(f.watchers)
 	}
 	out := f.pump(nil)
 	f.tell()
-	f.mu.Unlock()
-	f.send(out)
-	tellWatchers(watchers)
+	return func() {
+		f.send(out)
+		tellWatchers(watchers)
+	}
 }
 
 // slots is how many handlers may run at once.

@@ -132,6 +132,9 @@ func (en *Engine[J]) handled(r *Run[J], h *verdict.Handled) {
 	if v.To == dedupe.Released && v.Class == verdict.Postponed {
 		l := r.ensureLater()
 		l.due, l.why = time.Now().Add(v.Delay), verdict.Text(h.Err)
+		if l.limiter = verdict.LimiterOf(h.Err); l.limiter != "" {
+			en.o.Limited(l.limiter)
+		}
 	}
 	r.f.returned(r)
 	if v.To == 0 {

@@ -61,10 +61,28 @@ var operators = []mutant{
 		Why: "a ledger under another scope proves nothing, and all that it has is sent again",
 	},
 	{
-		File: "ops/reconcilejudge.go", Text: `	case j.purged != nil && !j.e.Ledger`,
-		With:    `	case j.purged != nil && j.e.At.IsZero()`,
+		File: "ops/past.go", Text: `	case f.Fence != 0 && !ledger && after(p.purged):`,
+		With:    `	case f.Fence != 0 && ledger && after(p.purged):`,
 		Package: "ops", Test: "TestReconcilePurged",
 		Why: "a job that an operator has done by hand, and whose letter he purged, is done again",
+	},
+	{
+		File: "ops/past.go", Text: "	case ok && m.to != \"\":",
+		With:    "	case ok && m.to == \"\" && m.by == nil:",
+		Package: "ops", Test: "TestReconcileRekeyed",
+		Why: "a job that was replayed under another key is sent under the old one, too, and done twice",
+	},
+	{
+		File: "ops/reconcilejudge.go", Text: "f.Sends = FoundLost, sends && (j.e.Ledger || j.e.sendLost)",
+		With:    "f.Sends = FoundLost, sends",
+		Package: "ops", Test: "TestReconcilePurged",
+		Why: "a letter that package dlq or a console has purged is in no audit, and its job is sent again",
+	},
+	{
+		File: "ops/doctor.go", Text: "	_, _ = p.letters.get()\n",
+		With:    "",
+		Package: "ops", Test: "TestDoctorLetterMoves",
+		Why: "a job that is replayed while doctor looks is told as a lost failure",
 	},
 	{
 		File: "ops/rules.go", Text: `			result[resultWentBack] = gone[i].Reason`,
@@ -181,7 +199,7 @@ var operators = []mutant{
 		Why: "a message comes back without its attributes",
 	},
 	{
-		File: "dlq/list.go", Text: `				e.Message = show(e.Message)`,
+		File: "dlq/list.go", Text: `				e.Message = o.Show(e.Message)`,
 		With:    "",
 		Package: "ops", Test: "TestLettersAreRedacted",
 		Why: "the first screen shows what the service hides",
@@ -217,7 +235,7 @@ var operators = []mutant{
 		Why: "a letter of an older version does not name its record, and is the job's all the same",
 	},
 	{
-		File: "ops/resolve.go",
+		File: "ops/past.go",
 		Text: "	f = Failure{dedupe.Key{Scope: d.Scope, Key: d.Key}, d.Fence}", With: "	f = Failure{dedupe.Key{Scope: d.Scope, Key: d.Key}, 7}",
 		Package: "ops", Test: "TestPlanLetters",
 		Why: "a letter of another failure of the job is not the one that is decided on",

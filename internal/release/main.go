@@ -3,6 +3,8 @@
 //
 //	go run ./internal/release v0.1.0      makes two commits and the tags; it pushes nothing
 //	go run ./internal/release -rehearse   does the same in a copy of the tree, and takes what came of it as users would
+//	go run ./internal/release -binaries DIR v0.1.0
+//	                                      packs the command of a version that the module proxy has, for each system
 //
 // Between releases the modules that need the library carry a replace that leads to the tree, so
 // that each is checked with the tree's own code, with go.work or without. The first commit,
@@ -28,25 +30,34 @@ import (
 	"time"
 )
 
+// This file owns the program's two acts: a release, and its rehearsal in a copy of the tree. One
+// goroutine runs it, so nothing is locked.
+
 func main() {
 	rehearse := flag.Bool("rehearse", false, "do it in a copy, as a rehearsal")
+	dist := flag.String("binaries", "", "pack the command of the version into this folder, with its sums and a queue to try it on")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
 	switch {
-	case *rehearse && flag.NArg() == 0:
+	case *rehearse && *dist == "" && flag.NArg() == 0:
 		err = rehearsal(ctx, ".")
-	case !*rehearse && flag.NArg() == 1:
+	case !*rehearse && *dist != "" && flag.NArg() == 1 && versions.MatchString(flag.Arg(0)):
+		err = errors.Join(binaries(ctx, ".", library, flag.Arg(0), *dist, []string{"GOWORK=off"}, targets), fill(ctx, *dist))
+	case !*rehearse && *dist == "" && flag.NArg() == 1:
 		err = release(ctx, ".", flag.Arg(0))
 	default:
-		err = errors.New("want a version, such as v0.1.0, or -rehearse")
+		err = errors.New("want a version, such as v0.1.0, -binaries DIR and a version, or -rehearse")
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "release:", err)
 		os.Exit(1)
 	}
 }
+
+// library is the path of the first module. The others lie below it.
+const library = "github.com/onceq/onceq"
 
 // versions are those that a release may have.
 var versions = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?$`)

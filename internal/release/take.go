@@ -102,7 +102,6 @@ func take(ctx context.Context, root, version, dir string) error {
 		}
 		fmt.Println("built", m.path)
 	}
-	library := t.modules[0].path
 	for _, u := range users {
 		at := filepath.Join(dir, u.name)
 		if err := os.MkdirAll(at, 0o755); err != nil {
@@ -120,15 +119,15 @@ func take(ctx context.Context, root, version, dir string) error {
 		fmt.Println("built a user's", u.name)
 	}
 	bin := filepath.Join(dir, "bin")
-	for _, command := range []string{"cmd/sqsfake", "adapters/gcppubsub/cmd/pubsubfake", "cmd/onceq", "examples/first"} {
+	for _, program := range []string{"cmd/sqsfake", "adapters/gcppubsub/cmd/pubsubfake", "cmd/onceq", "examples/first"} {
 		// go install takes no module with a replacement
-		at := path.Join(library, command) + "@" + version
+		at := path.Join(library, program) + "@" + version
 		if _, err := run(ctx, dir, append(t.goEnv(), "GOBIN="+bin, "GOFLAGS=-modcacherw"), "go", "install", at); err != nil {
 			return err
 		}
-		fmt.Println("installed", command)
+		fmt.Println("installed", program)
 	}
-	return nil
+	return try(ctx, root, library, version, dir, t.goEnv())
 }
 
 // sameSum fails if the tag's sum is not the one in the go.sum files. It may differ, because these

@@ -18,6 +18,7 @@ type Config struct {
 
 	Queue, Owner, Scope string
 	Types               []string
+	Scopes              map[string]string // of types whose keys are elsewhere
 	Retention           time.Duration
 	Interrupted         string // what is done with a job that was interrupted
 	MaxAttempts         int    // the highest of the types; < 0 = unlimited
@@ -32,7 +33,7 @@ type Config struct {
 	Pause, Resume func(why engine.Pauses)
 	Paused        func() engine.Pauses
 	Glance        func() Glance
-	Limit         func(slots int)            // of the Run; 0 = all
+	Limit         func(slots int)            // by the rules; 0 = all
 	Jobs          func() ([]engine.Job, int) // those that run, the oldest first, and how many more do
 }
 
@@ -43,4 +44,7 @@ type Glance struct {
 	Outage            string // what does not answer; "" = all does
 	Since             time.Time
 	Outcomes          map[string]uint64 // how deliveries ended
+	Paused            []string          // for what reasons
+	LimitedBy         string            // what bounds its slots; "" = nothing does
+	Limiters          map[string]uint64 // what each has postponed
 }

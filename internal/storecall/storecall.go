@@ -12,6 +12,9 @@ import (
 	"github.com/onceq/onceq/internal/retry"
 )
 
+// ScopeOnce is the scope of control.RunOnce and control.WithLock.
+const ScopeOnce = ":once"
+
 // tries bound how often a call that failed is repeated, over about a second and a half. A caller
 // who wants to wait longer calls again: all that its callers do may be done again.
 const tries = 6

@@ -159,6 +159,17 @@ func Clip(s string, n int) string {
 	return s[:n]
 }
 
+// LimiterOf is the name of the limiter that has made err, as its method LimitedBy answers; "" = no
+// limiter has, or the method panics.
+func LimiterOf(err error) (name string) {
+	defer func() { _ = recover() }()
+	var by interface{ LimitedBy() string }
+	if errors.As(err, &by) {
+		name = Clip(by.LimitedBy(), MaxClass)
+	}
+	return name
+}
+
 // SafeText is err's text, also where its Error method panics.
 func SafeText(err error) (s string) {
 	defer func() {

@@ -74,3 +74,24 @@ func TestCardErrorClasses(t *testing.T) {
 		c.Defaults.MaxAttempts, c.Defaults.Timeout, c.DrainTimeout = 7, 50*time.Second, 11*time.Second
 	}))
 }
+
+// TestCardScopes: the card says where the keys of those types are whose names do not tell it.
+func TestCardScopes(t *testing.T) {
+	h := new(onceq.Mux)
+	nothing := onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil })
+	h.On("charge", nothing, nil)
+	h.On("mail", nothing, &onceq.JobOptions{Scope: "mails"})
+	h.On("book", nothing, &onceq.JobOptions{Was: onceq.OneHandler})
+	rig.Bubble(t, nothing, func(r *rig.Rig) {
+		r.Start()
+		rig.Pass(time.Second)
+		s := seatsOf(r)
+		if len(s) != 1 || s[0].Status == nil {
+			t.Fatalf("the seats are %+v", s)
+		}
+		c := s[0].Status
+		if want := (map[string]string{"mail": "mails", "book": c.Scope}); !maps.Equal(c.Scopes, want) {
+			t.Errorf("the card says %v, want %v", c.Scopes, want)
+		}
+	}, rig.Steered, rig.With(func(c *rig.Setup) { c.Handler = h }))
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -74,9 +75,17 @@ func TestNames(t *testing.T) {
 			if r.Labels["severity"] != "page" && r.Labels["severity"] != "ticket" {
 				t.Errorf("%s: its severity is %q", r.Alert, r.Labels["severity"])
 			}
-			anchor := "https://github.com/onceq/onceq/blob/main/docs/metrics.md#" + strings.ToLower(r.Alert)
-			if r.Annotations["summary"] == "" || r.Annotations["runbook_url"] != anchor {
+			const pages = "https://github.com/onceq/onceq/blob/main/docs/"
+			means := "metrics.md#" + strings.ToLower(r.Alert)
+			if r.Annotations["summary"] == "" || r.Annotations["docs_url"] != pages+means {
 				t.Errorf("%s: its annotations are %v", r.Alert, r.Annotations)
+			}
+			night, isNight := strings.CutPrefix(r.Annotations["runbook_url"], pages+"runbook.md#")
+			if !isNight || !slices.Contains(headings(t, "runbook.md"), night) || !slices.Contains(headings(t, "metrics.md"), strings.ToLower(r.Alert)) {
+				t.Errorf("%s: no page has its night, %q, or its section", r.Alert, r.Annotations["runbook_url"])
+			}
+			if !hasRow(t, "(#"+night+")", "("+means+")") {
+				t.Errorf("%s: the first table of the runbook does not lead from it to %s", r.Alert, night)
 			}
 		}
 	}
@@ -86,6 +95,44 @@ func TestNames(t *testing.T) {
 	if queries < 50 {
 		t.Errorf("%d queries were found", queries)
 	}
+}
+
+// page is a page of docs.
+func page(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("../../../docs", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// headings are the anchors of a page, as GitHub makes them.
+func headings(t *testing.T, name string) (anchors []string) {
+	t.Helper()
+	for line := range strings.Lines(page(t, name)) {
+		if text, ok := strings.CutPrefix(strings.TrimLeft(line, "#"), " "); ok && strings.HasPrefix(line, "#") {
+			text = strings.Map(func(r rune) rune {
+				if strings.ContainsRune(".,?'", r) {
+					return -1
+				}
+				return r
+			}, strings.ToLower(strings.TrimSpace(text)))
+			anchors = append(anchors, strings.ReplaceAll(text, " ", "-"))
+		}
+	}
+	return anchors
+}
+
+// hasRow reports whether a row of the runbook has both texts.
+func hasRow(t *testing.T, a, b string) bool {
+	t.Helper()
+	for line := range strings.Lines(page(t, "runbook.md")) {
+		if strings.HasPrefix(line, "|") && strings.Contains(line, a) && strings.Contains(line, b) {
+			return true
+		}
+	}
+	return false
 }
 
 // TestNamesSees shows that the check is one.

@@ -137,7 +137,7 @@ func (a *app) readCard(name string) (*control.WorkerStatus, error) {
 		return refuse("it has %d workers, want one: the deployment's", len(vs))
 	}
 	v := &vs[0]
-	c := &control.WorkerStatus{Version: v.Version, Scope: v.Scope, Interrupted: cmp.Or(v.Interrupted, "rerun"), At: a.io.Now(), Timeouts: map[string]time.Duration{}}
+	c := &control.WorkerStatus{Version: v.Version, Scope: v.Scope, Interrupted: cmp.Or(v.Interrupted, "rerun"), At: a.io.Now(), Timeouts: map[string]time.Duration{}, Scopes: v.Scopes}
 	for typ, s := range v.Timeouts {
 		c.Timeouts[typ] = fromSeconds(&s)
 	}

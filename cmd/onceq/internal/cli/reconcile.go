@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -22,7 +23,7 @@ import (
 type reconciling struct {
 	expect, effects, scope, since, rate, baseline string
 	grace                                         time.Duration
-	noGrace, letters, resend                      bool
+	noGrace, letters, resend, sendLost            bool
 	most                                          int
 
 	expected, ledger *table // ledger is nil where there is none
@@ -47,6 +48,7 @@ func (a *app) reconcileCommand() *cobra.Command {
 			"due is when the job was made or could begin, not a deadline. Without due or body nothing is sent.\n\n" +
 			"--resend sends missing jobs and lost failures (--letters), after it has asked. It never sends a key\n" +
 			"that has an effect in the ledger, or a record under another scope. A key absorbs whatever comes second.\n" +
+			"A lost failure needs --effects, or --send-lost: somebody may have removed its letter on purpose.\n" +
 			"--baseline FILE takes what an earlier run printed with -o json, and shows what has changed since; with\n" +
 			"-o md it is a block for a ticket.\n" +
 			"Exit code 1 says that there are findings; 0, that all that was due is done, once and in time.",
@@ -63,6 +65,7 @@ func (a *app) reconcileCommand() *cobra.Command {
 	f.StringVar(&o.since, "since", "", "leave out what was due before: a time, or how long ago (24h)")
 	f.Var(span{&o.grace}, "grace", "how long after due a job is late (default 15m)")
 	f.BoolVar(&o.resend, "resend", false, "send missing jobs, and lost failures")
+	f.BoolVar(&o.sendLost, "send-lost", false, "with --resend and without --effects: send lost failures, too; nobody removed their letters on purpose")
 	f.IntVar(&o.most, "max", 0, "where more is missing, nothing is sent (default 1000)")
 	f.StringVar(&o.rate, "rate", "", "with --resend: at most so many: 50/s, 10/m, 600/h")
 	f.StringVar(&o.baseline, "baseline", "", "what an earlier run printed with -o json")
@@ -128,6 +131,8 @@ func (a *app) reconcileFlags(ctx context.Context, o *reconciling) (spec ops.Rese
 		return spec, nil, exit(exitUsage, "--grace: %v is negative", o.grace)
 	case !o.resend && o.rate != "":
 		return spec, nil, exit(exitUsage, "--rate wants --resend beside it")
+	case o.sendLost && !o.letters:
+		return spec, nil, exit(exitUsage, "--send-lost wants --letters beside it, which tells a lost failure from one that has its letter")
 	}
 	if o.rate != "" {
 		if spec.PerSecond, err = parseRate(o.rate); err != nil {
@@ -153,7 +158,7 @@ func (a *app) reconcileFlags(ctx context.Context, o *reconciling) (spec ops.Rese
 }
 
 func (a *app) reconcileOptions(ctx context.Context, w *world, o *reconciling) (ops.ReconcileOptions, error) {
-	ro := ops.ReconcileOptions{Letters: o.letters, Max: o.most, Grace: o.grace}
+	ro := ops.ReconcileOptions{Letters: o.letters, SendLost: o.sendLost, Max: o.most, Grace: o.grace}
 	if o.noGrace {
 		ro.Grace = -1
 	}
@@ -165,7 +170,15 @@ func (a *app) reconcileOptions(ctx context.Context, w *world, o *reconciling) (o
 	if err != nil {
 		return ro, usable(err)
 	}
-	o.expected.scope = scoping(o.scope, scopes)
+	typed := map[string]string{}
+	if seats, err := w.Workers(ctx, ""); err == nil {
+		for i := range seats {
+			if c := seats[i].Status; c != nil {
+				maps.Copy(typed, c.Scopes)
+			}
+		}
+	}
+	o.expected.scope = scoping(o.scope, scopes, typed)
 	ro.Expected = o.expected.readExpected()
 	if o.ledger != nil {
 		o.ledger.scope = o.expected.scope
@@ -198,7 +211,7 @@ func (a *app) resend(ctx context.Context, w *world, o *reconciling, spec ops.Res
 	if err := w.CheckResend(ctx, e); err != nil {
 		return usable(err)
 	}
-	plan := fmt.Sprintf("%s: %s missing and %s to send to %s; each is asked for once more before it is sent", e.Queue,
+	plan := fmt.Sprintf("%s: %s of %s missing and %s to send to %s; each is asked for once more before it is sent", e.Queue, out.Int(e.ToSend()),
 		out.Int(e.Counts[ops.FoundMissing]), out.Plural(e.Counts[ops.FoundLost], "lost failure", "lost failures"), out.Text(e.Queue))
 	if d := e.State.Depth; d != nil && d.Visible+d.InFlight+d.Delayed > 0 {
 		plan += fmt.Sprintf("\nabout %s wait in the queue: jobs that are among them run once all the same", out.Plural(int(d.Visible+d.InFlight+d.Delayed), "message", "messages"))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/ops"
 )
@@ -189,4 +190,17 @@ func TestReconcileKeepsBodies(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestReconcileTypesScope: a line's type leads to the scope that the worker's card has for it.
+func TestReconcileTypesScope(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.seat("w-1", func(c *control.WorkerStatus) {
+		c.Types, c.Scopes = append(c.Types, "mail"), map[string]string{"mail": "mails"}
+	})
+	r.typed = "key,due,type\nA-1,2026-11-22T03:00:00Z,mail\nA-2,2026-11-22T03:00:00Z,charge\n"
+	r.run("reconcile", "orders", "--expect", "-").want(1, "key show mails A-1")
+	r.run("workers", "orders", "-o", "json").want(0, `"mail": "mails"`)
+	r.run("reconcile", "orders", "--expect", r.input("e.csv", "key,type\nA-1,mail\n"), "--send-lost").want(2, "--send-lost wants --letters")
 }

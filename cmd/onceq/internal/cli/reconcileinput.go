@@ -318,8 +318,9 @@ func each[V any](t *table, of func(line int, c cells) (V, error)) iter.Seq2[V, e
 }
 
 // scoping is how a line's scope is found: the line names it, or its type does, or all lines are of
-// one. scopes are those of the queue.
-func scoping(flag string, scopes []string) func(scope, typ string) (string, string, error) {
+// one. scopes are those of the queue, and typed those of types that are not a scope, a ':' and the
+// type, as the workers' cards have them.
+func scoping(flag string, scopes []string, typed map[string]string) func(scope, typ string) (string, string, error) {
 	var own []string // without those that only types have a place in
 	for _, s := range scopes {
 		if !slices.ContainsFunc(scopes, func(x string) bool { return strings.HasPrefix(x, s+":") }) {
@@ -330,6 +331,9 @@ func scoping(flag string, scopes []string) func(scope, typ string) (string, stri
 		own = []string{flag}
 	}
 	return func(scope, typ string) (string, string, error) {
+		if own := typed[typ]; scope == "" && own != "" && (flag == "" || flag == own) {
+			scope = own
+		}
 		if scope == "" && typ != "" {
 			for _, s := range scopes {
 				if strings.HasSuffix(s, ":"+typ) && (flag == "" || flag == s || strings.HasPrefix(s, flag+":")) {

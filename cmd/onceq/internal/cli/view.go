@@ -97,13 +97,15 @@ type workerView struct {
 	PausedBy []string `json:"paused_by"`
 	Outage   string   `json:"outage"`
 
-	Scope       string     `json:"scope"`
-	Retention   *float64   `json:"retention"`
-	Interrupted string     `json:"interrupted"`
-	RunsMin     *uint64    `json:"runs_last_minute"`
-	ErrorsMin   *uint64    `json:"errors_last_minute"`
-	Types       []typeView `json:"types"`
-	FullFor     *float64   `json:"full_for"`
+	Scope string `json:"scope"`
+	// Scopes are those of types that have another.
+	Scopes      map[string]string `json:"scopes"`
+	Retention   *float64          `json:"retention"`
+	Interrupted string            `json:"interrupted"`
+	RunsMin     *uint64           `json:"runs_last_minute"`
+	ErrorsMin   *uint64           `json:"errors_last_minute"`
+	Types       []typeView        `json:"types"`
+	FullFor     *float64          `json:"full_for"`
 
 	ErrorClasses map[string]uint64  `json:"error_classes_last_minute"`
 	MaxAttempts  *int               `json:"max_attempts"`
@@ -281,7 +283,7 @@ func viewAct(e *ops.AuditEntry) actView {
 }
 
 func viewWorker(queue string, s *ops.WorkerState) workerView {
-	v := workerView{Worker: s.Owner, Seat: s.Name, Queue: queue, State: s.State, Seen: out.Stamp(s.Seen), PausedBy: []string{}, Types: []typeView{}, ErrorClasses: map[string]uint64{}, Timeouts: map[string]float64{}}
+	v := workerView{Worker: s.Owner, Seat: s.Name, Queue: queue, State: s.State, Seen: out.Stamp(s.Seen), PausedBy: []string{}, Types: []typeView{}, ErrorClasses: map[string]uint64{}, Timeouts: map[string]float64{}, Scopes: map[string]string{}}
 	if s.Skew != nil {
 		v.Skew = seconds(*s.Skew)
 	}
@@ -300,6 +302,7 @@ func viewWorker(queue string, s *ops.WorkerState) workerView {
 	if c.Timeout > 0 {
 		v.Timeout = seconds(c.Timeout)
 	}
+	maps.Copy(v.Scopes, c.Scopes)
 	for typ, d := range c.Timeouts {
 		v.Timeouts[typ] = d.Seconds()
 	}

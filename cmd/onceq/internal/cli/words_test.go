@@ -87,7 +87,7 @@ func TestGapsForReconcile(t *testing.T) {
 	r := newRig(t)
 	r.run("key", "show", "orders:charge", "A-9").want(1, "no record", "onceq reconcile --expect")
 	r.settle(r.claim(charge("A-1"), time.Minute, dedupe.Rerun), dedupe.Failed, "timeout", "no answer")
-	r.run("key", "show", "A-1", "--letters").want(0, "FAILED", "onceq reconcile --expect --letters --resend")
+	r.run("key", "show", "A-1", "--letters").want(0, "FAILED", "onceq reconcile --expect --effects --letters --resend")
 	r.died("A-2", "timeout", "no answer")
 	r.run("key", "show", "A-2", "--letters").want(0, "FAILED").not("onceq reconcile")
 }

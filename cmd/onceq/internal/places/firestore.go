@@ -5,8 +5,10 @@ package places
 import (
 	"context"
 	"errors"
+	"os"
 
 	"cloud.google.com/go/firestore"
+	admin "cloud.google.com/go/firestore/apiv1/admin"
 
 	"github.com/onceq/onceq/cmd/onceq/internal/settings"
 	"github.com/onceq/onceq/dedupe"
@@ -24,7 +26,16 @@ func (p *Places) firestore(ctx context.Context, s settings.StoreURL) (dedupe.Sto
 		return nil, err
 	}
 	p.closing(api.Close)
-	st, err := firestorestore.New(client, api, s.Table, &firestorestore.Options{TTLField: s.TTLAttribute})
+	o := &firestorestore.Options{TTLField: s.TTLAttribute}
+	if os.Getenv("FIRESTORE_EMULATOR_HOST") == "" { // which has no administrators
+		a, err := admin.NewFirestoreAdminClient(ctx)
+		if err != nil {
+			return nil, err
+		}
+		p.closing(a.Close)
+		o.Admin = a
+	}
+	st, err := firestorestore.New(client, api, s.Table, o)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,136 @@
+package webonceq
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/ops"
+)
+
+// This file owns the way of a request: what is refused at the door, and how an answer or an error
+// is written. It runs in the request's goroutine, and keeps nothing.
+
+// policy is what a browser may load, and from where: from here alone, and nothing inline.
+const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; " +
+	"form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+
+// guard refuses what must not come in, whatever the route is.
+func (p *Page) guard(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	if p.life.base.Err() != nil {
+		http.Error(w, "the page is closed", http.StatusServiceUnavailable)
+		return
+	}
+	if !hosts(p.o.Hosts).known(r.Host) {
+		p.refuse(w, r, "", fmt.Errorf("the host %q is not among Options.Hosts", cut(r.Host, 100)))
+		return
+	}
+	if err := p.cross.Check(r); err != nil {
+		p.refuse(w, r, "", err)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, MaxRequest)
+	p.mux.ServeHTTP(w, r)
+}
+
+// refuse answers 403. What the refused one reads does not say why, because he may be anybody.
+func (p *Page) refuse(w http.ResponseWriter, r *http.Request, who string, why error) {
+	if l := p.o.Logger; l != nil {
+		l.LogAttrs(r.Context(), slog.LevelWarn, "onceq: the page refused a request", slog.String("peer", r.RemoteAddr), slog.String("by", who),
+			slog.String("method", r.Method), slog.String("path", dlq.Printable(cut(r.URL.Path, 200))), slog.Any("why", why))
+	}
+	http.Error(w, "refused", http.StatusForbidden)
+}
+
+// serve answers for a route.
+func (p *Page) serve(w http.ResponseWriter, r *http.Request, x *route) {
+	who := Access{May: Look}
+	if p.o.Access != nil {
+		var err error
+		if who, err = p.o.Access(r); err != nil {
+			p.refuse(w, r, who.Name, err)
+			return
+		}
+	}
+	if who = who.settled(); !who.May.has(x.need) {
+		p.refuse(w, r, who.Name, fmt.Errorf("%s %s needs %v, and there is %v", x.method, x.path, x.need, who.May))
+		return
+	}
+	if x.method == http.MethodPost {
+		if err := r.ParseForm(); err != nil {
+			status := http.StatusBadRequest
+			if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+				status = http.StatusRequestEntityTooLarge
+			}
+			http.Error(w, "the form cannot be read", status)
+			return
+		}
+	}
+	a := &ask{w: w, r: r, who: who, ops: p.ops.As(who.Name), page: p}
+	if err := x.do(p, a); err != nil {
+		p.failed(a, err)
+	}
+}
+
+func statusOf(err error) int {
+	said, conflict, price, canary, scan := (*sayError)(nil), (*ops.ConflictError)(nil), (*control.CostError)(nil), (*dlq.CanaryError)(nil), (*ops.ScanError)(nil)
+	switch {
+	case errors.As(err, &said):
+		return said.status
+	case errors.Is(err, ops.ErrUnknownQueue), errors.Is(err, ops.ErrNoKey), errors.Is(err, dlq.ErrNoLetter), errors.Is(err, ops.ErrNoRule):
+		return http.StatusNotFound
+	case errors.As(err, &conflict), errors.As(err, &price), errors.As(err, &canary), errors.As(err, &scan), errors.Is(err, ops.ErrRefused), errors.Is(err, ops.ErrNoAudit),
+		errors.Is(err, control.ErrInvalid), errors.Is(err, dlq.ErrPlan), errors.Is(err, dedupe.ErrLeaseLost), errors.Is(err, dedupe.ErrBadKey), errors.Is(err, ops.ErrMissing),
+		errors.Is(err, ops.ErrPlanUsed), errors.Is(err, ops.ErrNoAct), errors.Is(err, ops.ErrNotWatched):
+		return http.StatusConflict
+	case errors.Is(err, ops.ErrTooMany):
+		return http.StatusTooManyRequests
+	case errors.Is(err, ops.ErrClosed):
+		return http.StatusServiceUnavailable
+	case errors.Is(err, context.DeadlineExceeded):
+		return http.StatusGatewayTimeout
+	}
+	return http.StatusBadGateway // what is behind the page has failed: a queue, or a store
+}
+
+// failed shows an error on a screen of its own.
+func (p *Page) failed(a *ask, err error) {
+	if a.ctx().Err() != nil {
+		return // nobody reads it
+	}
+	v := a.view("trouble", "Not now")
+	v.Data = sentence(err)
+	a.show(statusOf(err), v)
+}
+
+// show writes a screen.
+func (a *ask) show(status int, v *view) {
+	var b bytes.Buffer
+	b.Grow(16 << 10)
+	if err := templates().ExecuteTemplate(&b, v.name, v); err != nil {
+		if l := a.page.o.Logger; l != nil {
+			l.LogAttrs(a.ctx(), slog.LevelError, "onceq: a screen of the page could not be made", slog.String("screen", v.name), slog.Any("error", err))
+		}
+		http.Error(a.w, "this screen cannot be made", http.StatusInternalServerError)
+		return
+	}
+	a.w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	a.w.WriteHeader(status)
+	_, _ = a.w.Write(b.Bytes()) // who asked may be gone
+}
+
+// see sends the browser on, after an act has begun.
+func (a *ask) see(path string) { http.Redirect(a.w, a.r, a.page.o.Base+path, http.StatusSeeOther) }

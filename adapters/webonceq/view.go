@@ -1,0 +1,196 @@
+package webonceq
+
+import (
+	"cmp"
+	"embed"
+	"fmt"
+	"html/template"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/ops"
+)
+
+// This file owns what all screens have in common: the frame around them. A view is its request's
+// own.
+
+//go:embed templates/*.html
+var files embed.FS
+
+// templates are parsed once, when somebody looks for the first time.
+var templates = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Funcs(template.FuncMap{
+		"text": dlq.Printable, "n": number, "ago": ago, "dur": span, "clock": clock, "day": day, "iso": iso, "cut": func(n int, s string) string { return cut(s, n) },
+		"dict": dict, "list": func(l ...string) []string { return l }, "since": time.Since, "between": func(a, b time.Time) time.Duration { return b.Sub(a) }, "progress": progress, "lines": lines,
+	}).ParseFS(files, "templates/*.html"))
+})
+
+// dict gives a template several values.
+func dict(pairs ...any) map[string]any {
+	m := map[string]any{}
+	for i := 0; i+1 < len(pairs); i += 2 {
+		m[pairs[i].(string)] = pairs[i+1]
+	}
+	return m
+}
+
+// A view is what a screen's template gets.
+type view struct {
+	name    string
+	Title   string // of the installation
+	Base    string
+	Static  string // where style and script are
+	Heading string
+	Crumbs  []crumb
+	Who     Access
+	Now     time.Time
+	Banners []banner
+	Reload  int // without a script, the screen is loaded anew after so many seconds; 0 = it is not
+	Live    string
+	Protect bool
+	Fault   string // why an act was refused, shown at the form named At
+	At      string
+	Form    url.Values // what was typed there
+	Data    any
+	query   url.Values
+}
+
+type crumb struct{ Text, Path string }
+
+// view is the frame of a screen.
+func (a *ask) view(name, heading string, crumbs ...crumb) *view {
+	o := &a.page.o
+	return &view{
+		name: name, Title: o.Title, Base: o.Base, Static: o.Base + staticPath(), Heading: heading, Crumbs: crumbs, Who: a.who, Now: time.Now(),
+		Protect: o.Protected, Form: url.Values{}, query: a.r.URL.Query(),
+	}
+}
+
+// May reports whether who asks may do all that is named, such as "replay" and "edit".
+func (v *view) May(names ...string) bool {
+	for _, name := range names {
+		if i := slices.Index(permissions, name); i < 0 || !v.Who.May.has(1<<i) {
+			return false
+		}
+	}
+	return true
+}
+
+// To is the address of a screen, of path elements.
+func (v *view) To(elements ...string) string {
+	var b strings.Builder
+	b.WriteString(v.Base)
+	for _, e := range elements {
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(e))
+	}
+	return cmp.Or(b.String(), "/")
+}
+
+// Sub is To with the filter of the screen that is shown.
+func (v *view) Sub(elements ...string) string {
+	q := url.Values{}
+	for _, name := range [...]string{"class", "type", "source", "since"} {
+		if text := v.query.Get(name); text != "" {
+			q.Set(name, text)
+		}
+	}
+	if len(q) == 0 {
+		return v.To(elements...)
+	}
+	return v.To(elements...) + "?" + q.Encode()
+}
+
+// Key is the address of a key's screen.
+func (v *view) Key(queue, scope, key string) string {
+	q := url.Values{"queue": {queue}, "key": {key}}
+	if scope != "" {
+		q.Set("scope", scope)
+	}
+	return v.Base + "/key?" + q.Encode()
+}
+
+// Faulty reports whether an act of this form was refused.
+func (v *view) Faulty(form string) bool { return v.Fault != "" && v.At == form }
+
+// Was is what was typed into a field of a form that was refused; else what it has at first.
+func (v *view) Was(form, field, first string) string {
+	if v.At != form || !v.Form.Has(field) {
+		return first
+	}
+	return v.Form.Get(field)
+}
+
+// A banner is a rule in force. It stands on every screen until it is over.
+type banner struct {
+	ID, Do, What, By, Reason string
+	Queue                    string // through which target it is ended
+	Until, made              time.Time
+	CanEnd                   bool
+}
+
+// addBanners adds the rules of a queue. A rule of all queues is each queue's, and stands there
+// once.
+func (a *ask) addBanners(bs []banner, q *ops.QueueState) []banner {
+	if !a.who.sees(q.Queue) {
+		return bs
+	}
+	for i := range q.Rules {
+		r := &q.Rules[i]
+		if slices.ContainsFunc(bs, func(b banner) bool { return b.ID == r.ID && b.made.Equal(r.Made) }) {
+			continue
+		}
+		bs = append(bs, banner{
+			ID: r.ID, Do: string(r.Do), What: ruled(r, q.Queue), By: r.By, Reason: r.Reason, Queue: q.Queue, Until: r.Until, made: r.Made,
+			CanEnd: a.can(Pause) && (r.Queue != "" || a.who.Queues == nil),
+		})
+	}
+	return bs
+}
+
+// ruled is what a rule does, in a few words.
+func ruled(r *control.Rule, queue string) string {
+	what := "queue " + queue
+	switch {
+	case r.Scope != "" && r.Type != "":
+		what = fmt.Sprintf("type %s in scope %s", r.Type, r.Scope)
+	case r.Type != "":
+		what = "type " + r.Type
+	case r.Scope != "":
+		what = "scope " + r.Scope
+	}
+	switch {
+	case r.Queue == "":
+		what += " in all queues"
+		if r.OfQueue() {
+			what = "all queues"
+		}
+	case r.Scope != "" || r.Type != "":
+		what += " of " + queue
+	}
+	if r.Do == control.Limit {
+		return fmt.Sprintf("%s: at most %s in each worker", what, count(r.Slots, "handler"))
+	}
+	return what
+}
+
+// frame fills in what the board says to all screens.
+func (a *ask) frame(v *view, s *ops.Snapshot) {
+	for i := range s.Queues {
+		v.Banners = a.addBanners(v.Banners, &s.Queues[i].QueueState)
+	}
+}
+
+// framed is frame for screens that need nothing else of the board, and go without it where it does
+// not answer.
+func (a *ask) framed(v *view) *view {
+	if s, err := a.page.board.Look(a.ctx()); err == nil {
+		a.frame(v, s)
+	}
+	return v
+}

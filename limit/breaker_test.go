@@ -1,0 +1,187 @@
+package limit_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/limit"
+)
+
+var errProvider = errors.New("503")
+
+// provider is what the jobs need: it may be away.
+func provider(away *atomic.Bool) onceq.HandlerFunc {
+	return func(context.Context, *onceq.Job) error {
+		<-time.After(100 * time.Millisecond)
+		if away.Load() {
+			return errProvider
+		}
+		return nil
+	}
+}
+
+// TestBreakerOutage: an outage of six hours costs a process at most 20 attempts, in a busy hour as
+// well as at the start, whatever waits. Nothing is received meanwhile but the probes. All jobs are
+// done soon after it.
+func TestBreakerOutage(t *testing.T) {
+	for _, before := range []int{0, 500} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			var away atomic.Bool
+			b := must(limit.NewBreaker(nil))(t)
+			worker := w.worker(onceq.Chain(provider(&away), b.Middleware()), nil)
+			b.Watch(worker)
+			stop := w.run(worker)
+			w.send("a", before)
+			pass(6 * time.Second)
+			away.Store(true)
+			w.send("a", 200)
+			pass(6 * time.Hour)
+			if n := w.ends(onceq.OutcomeRetried) + w.ends(onceq.OutcomeFailed); n > 20 {
+				t.Errorf("%d attempts", n)
+			}
+			if n := w.ends(onceq.OutcomePostponed); n > 110 {
+				t.Errorf("%d probes, and runs that were under way", n)
+			}
+			if s, _ := b.State(); s == limit.Closed {
+				t.Error("it is closed")
+			}
+			if s := worker.Stats(); s.Slots != 1 && !slices.Equal(s.Paused, []string{onceq.ReasonBreaker}) {
+				t.Errorf("%+v", s)
+			}
+			away.Store(false)
+			pass(7 * time.Minute)
+			if n := w.ends(onceq.OutcomeDone); n != 200+before {
+				t.Errorf("%d jobs are done, %v", n, b)
+			}
+			if s := worker.Stats(); s.Slots != 10 || s.Paused != nil {
+				t.Errorf("%+v", s)
+			}
+			stop()
+		})
+	}
+}
+
+// TestBreakerUnwatched: where nothing can be paused, as in a batch, jobs are given back while the
+// breaker is open, and no attempt counts.
+func TestBreakerUnwatched(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var away atomic.Bool
+		away.Store(true)
+		b := must(limit.NewBreaker(&limit.BreakerOptions{Least: 4, Classes: []string{"error"}}))(t)
+		stop := w.run(w.worker(onceq.Chain(provider(&away), b.Middleware()), nil))
+		w.send("a", 30)
+		pass(time.Hour)
+		if n := w.ends(onceq.OutcomeRetried); n > 4 {
+			t.Errorf("%d attempts", n)
+		}
+		away.Store(false)
+		pass(20 * time.Minute)
+		if n := w.ends(onceq.OutcomeDone); n != 30 {
+			t.Errorf("%d are done", n)
+		}
+		stop()
+	})
+}
+
+// TestBreakerLeavesErrors: what tells of no outage opens nothing; and an error by which the handler
+// says what is to become of the job stays it while the breaker is open.
+func TestBreakerLeavesErrors(t *testing.T) {
+	for name, c := range map[string]struct {
+		err   error
+		parks bool
+		opens bool
+		ends  onceq.Outcome
+	}{
+		"another class": {onceq.Permanent(errProvider), false, false, onceq.OutcomeFailed},
+		"postponed":     {onceq.Postpone(time.Hour, errProvider), false, false, onceq.OutcomePostponed},
+		"permanent":     {onceq.Permanent(&classed{"error"}), false, true, onceq.OutcomeFailed},
+		"unknown":       {onceq.Unknown(errProvider), true, true, onceq.OutcomeParked},
+		"plain":         {errProvider, false, true, onceq.OutcomePostponed},
+		"plain, park":   {errProvider, true, true, onceq.OutcomePostponed},
+		"retry after":   {onceq.RetryAfter(time.Second, errProvider), false, true, onceq.OutcomePostponed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				b := must(limit.NewBreaker(&limit.BreakerOptions{Least: 1}))(t)
+				worker := w.worker(onceq.Chain(onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return c.err }), b.Middleware()), func(s *setup) {
+					if c.parks {
+						s.Defaults.Interrupted = dedupe.Park
+					}
+				})
+				b.Watch(worker)
+				stop := w.run(worker)
+				w.send("a", 1)
+				pass(time.Second)
+				if s, _ := b.State(); s == limit.Open != c.opens {
+					t.Errorf("it is %s", s)
+				}
+				if w.ends(c.ends) != 1 {
+					t.Errorf("%+v", w.reports)
+				}
+				stop()
+			})
+		})
+	}
+}
+
+type classed struct{ class string }
+
+func (e *classed) Error() string      { return e.class }
+func (e *classed) ErrorClass() string { return e.class }
+
+// TestBreakerBesideOthers: neither the program's Resume nor a second breaker ends a breaker's
+// pause, and a breaker ends neither the program's Pause nor its Limit.
+func TestBreakerBesideOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		var away atomic.Bool
+		mk := func() *limit.Breaker { return must(limit.NewBreaker(&limit.BreakerOptions{Least: 1}))(t) }
+		a, b := mk(), mk()
+		worker := w.worker(onceq.Chain(provider(&away), a.Middleware(), b.Middleware()), nil)
+		a.Watch(worker)
+		b.Watch(worker)
+		stop := w.run(worker)
+		worker.Limit(3)
+		pass(time.Millisecond)
+		if n := worker.Stats().Slots; n != 3 {
+			t.Errorf("%d slots", n)
+		}
+		away.Store(true)
+		w.send("a", 1)
+		pass(time.Second)
+		worker.Pause()
+		if p := worker.Stats().Paused; !slices.Equal(p, []string{onceq.ReasonLocal, onceq.ReasonBreaker}) {
+			t.Error(p)
+		}
+		worker.Resume()
+		if p := worker.Stats().Paused; !slices.Equal(p, []string{onceq.ReasonBreaker}) {
+			t.Error(p)
+		}
+		away.Store(false)
+		worker.Pause()
+		pass(time.Minute)
+		if s := worker.Stats(); !slices.Equal(s.Paused, []string{onceq.ReasonLocal}) || s.Slots != 1 {
+			t.Errorf("half-open: %+v", s)
+		}
+		worker.Resume()
+		pass(time.Minute)
+		if s := worker.Stats(); s.Paused != nil || s.Slots != 3 {
+			t.Errorf("closed: %+v, %v, %v", s, a, b)
+		}
+		worker.Limit(0)
+		if n := worker.Stats().Slots; n != 10 {
+			t.Errorf("%d slots", n)
+		}
+		stop()
+	})
+}

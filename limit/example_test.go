@@ -1,0 +1,100 @@
+package limit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/limit"
+)
+
+// work has a worker run handler for the jobs, until f has returned.
+func work(handler onceq.Handler, jobs int, watch func(*onceq.Worker), f func()) {
+	queue, _ := membroker.New(nil)
+	letters, _ := membroker.New(nil)
+	store, _ := memstore.New(nil)
+	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		Handler: handler, Store: store, Scope: "s", Logger: slog.New(slog.DiscardHandler),
+		Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return 10 * time.Millisecond }},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: letters})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	watch(w)
+	for range jobs {
+		_ = onceq.SendOne(context.Background(), queue, &broker.Outgoing{Body: []byte("x"), Attributes: map[string]string{"tenant": "ada"}})
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var ended sync.WaitGroup
+	ended.Go(func() { _ = w.Run(ctx) })
+	f()
+	stop()
+	ended.Wait()
+}
+
+// Each tenant begins at most five jobs in a tenth of a second. The others of its jobs wait for
+// their turn.
+func ExampleMiddleware() {
+	perTenant, err := limit.Rate(5, 100*time.Millisecond)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	began := make(chan time.Time, 6)
+	handler := onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
+		began <- time.Now()
+		return nil
+	})
+	mw := limit.Middleware(perTenant, func(j *onceq.Job) string { return j.Message.Attributes["tenant"] })
+	work(onceq.Chain(handler, mw), 6, func(*onceq.Worker) {}, func() {
+		first := <-began
+		for range 4 {
+			<-began
+		}
+		fmt.Println("the sixth waited for its turn:", (<-began).Sub(first) > 50*time.Millisecond)
+	})
+	// Output: the sixth waited for its turn: true
+}
+
+// The provider is away, so the breaker pauses the worker; after a probe all goes on.
+func ExampleBreaker() {
+	b, err := limit.NewBreaker(&limit.BreakerOptions{Name: "bank", Least: 3, First: 50 * time.Millisecond})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var mu sync.Mutex
+	calls := 0
+	done := make(chan struct{}, 3)
+	charge := onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if calls++; calls <= 3 {
+			return errors.New("503 Service Unavailable")
+		}
+		done <- struct{}{}
+		return nil
+	})
+	work(onceq.Chain(charge, b.Middleware()), 3, func(w *onceq.Worker) { b.Watch(w) }, func() {
+		for range 3 {
+			<-done
+		}
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	fmt.Println("calls:", calls)
+	// Output: calls: 6
+}
