@@ -334,11 +334,11 @@ func sparkOf(ss []ops.Sample) spark {
 		}
 		vs = append(vs, top)
 	}
-	top := 0.0
+	top := -1.0
 	for _, v := range vs {
 		top = max(top, v)
 	}
-	if len(vs) < 2 {
+	if len(vs) < 2 || top < 0 {
 		return spark{Text: "no history yet"}
 	}
 	var b strings.Builder

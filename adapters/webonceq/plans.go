@@ -288,7 +288,7 @@ func (p *Page) planScreen(a *ask, status int, change func(*view)) error {
 		d.fill(f, c.replay)
 		if c.replay != nil && d.Take > 0 {
 			check := *c.replay
-			check.Spec.Canary = d.Canary
+			check.Spec.Canary, check.Spec.Ramp = d.Canary, true
 			ctx, cancel := a.within()
 			defer cancel()
 			if err := a.ops.CheckReplay(ctx, &check); err != nil {
@@ -319,7 +319,13 @@ func (planView) Ramp(refused string) string {
 func (d *planView) fill(f *dlq.Plan, r *ops.ReplayPlan) {
 	d.Name, d.Frozen, d.Until = f.ID, f.Made, f.Made.Add(dlq.PlanTTL)
 	d.Take, d.Unsigned, d.Elsewhere = f.Count(dlq.Take), f.Unsigned, f.Elsewhere
-	d.Canary, d.MustType = min(5, d.Take), d.Take > mustType || d.Kind == kindPurge
+	d.MustType = d.Take > mustType || d.Kind == kindPurge
+	switch {
+	case d.Take > 5:
+		d.Canary = 5
+	case d.Take > 1:
+		d.Canary = 1
+	}
 	if r != nil {
 		d.Reopen, d.Ordinary, d.Unknown, d.Done, d.Moved = r.Reopen, r.Ordinary, r.Unknown, r.Done, r.Moved
 	}
@@ -404,7 +410,9 @@ func (p *Page) start(a *ask, x *plan) (id string, err error) {
 	if r.Spec.Canary, err = whole(f("canary"), 0, 100_000); err != nil {
 		return "", refusedAct("canary: " + err.Error())
 	}
-	r.Spec.Ramp = f("ramp") != ""
+	if r.Spec.Ramp = f("ramp") != ""; r.Spec.Canary >= take && r.Spec.Canary > 0 {
+		r.Spec.Canary, r.Spec.Ramp = 0, true // all are canaries: nothing is left to wait for
+	}
 	rate := 0
 	if rate, err = whole(f("rate"), 0, 100_000); err != nil {
 		return "", refusedAct("rate: " + err.Error())

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
@@ -147,4 +148,20 @@ func (n *night) post(path string, form url.Values, change ...func(*http.Request)
 // who lets somebody in, with what he may.
 func who(name string, may Permission, queues ...string) func(*http.Request) (Access, error) {
 	return func(*http.Request) (Access, error) { return Access{Name: name, May: may, Queues: queues}, nil }
+}
+
+// work lets a worker run the jobs of orders; charge is its handler.
+func (n *night) work(charge func(context.Context, *onceq.Job) error) {
+	n.t.Helper()
+	var mux onceq.Mux
+	mux.On("charge", onceq.HandlerFunc(charge), nil)
+	p := must(onceq.NewProcessor(onceq.ProcessorConfig{Handler: &mux, Scope: "shop", Store: n.store, Queue: "orders"}))
+	w := must(p.Worker(n.orders, onceq.WorkerConfig{DeadLetter: n.dead}))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	n.t.Cleanup(func() {
+		cancel()
+		<-done
+	})
 }
