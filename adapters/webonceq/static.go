@@ -30,6 +30,7 @@ var loaded = sync.OnceValues(func() (map[string]asset, string) {
 		if err != nil {
 			panic(err) // invariant: it is embedded
 		}
+		plain = slim(plain)
 		var b bytes.Buffer
 		z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
 		_, _ = z.Write(plain)
@@ -41,6 +42,18 @@ var loaded = sync.OnceValues(func() (map[string]asset, string) {
 	}
 	return all, hex.EncodeToString(sum.Sum(nil))[:12]
 })
+
+// slim takes away the blanks at the begin of lines, and lines of comments.
+func slim(text []byte) []byte {
+	var b bytes.Buffer
+	for line := range bytes.Lines(text) {
+		line = bytes.TrimLeft(line, " \t")
+		if len(bytes.TrimSpace(line)) > 0 && !bytes.HasPrefix(line, []byte("//")) {
+			b.Write(line)
+		}
+	}
+	return b.Bytes()
+}
 
 func staticPath() string {
 	_, hash := loaded()

@@ -44,6 +44,7 @@ type view struct {
 	name    string
 	Title   string // of the installation
 	Base    string
+	Here    string // the screen's own address, for a form that leads back to it
 	Static  string // where style and script are
 	Heading string
 	Crumbs  []crumb
@@ -66,7 +67,7 @@ type crumb struct{ Text, Path string }
 func (a *ask) view(name, heading string, crumbs ...crumb) *view {
 	o := &a.page.o
 	return &view{
-		name: name, Title: o.Title, Base: o.Base, Static: o.Base + staticPath(), Heading: heading, Crumbs: crumbs, Who: a.who, Now: time.Now(),
+		name: name, Title: o.Title, Base: o.Base, Here: a.here(), Static: o.Base + staticPath(), Heading: heading, Crumbs: crumbs, Who: a.who, Now: time.Now(),
 		Protect: o.Protected, Form: url.Values{}, query: a.r.URL.Query(),
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"regexp"
-	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -163,7 +163,7 @@ const measureEnv = "ONCEQ_PAGE_MEASURE"
 // measure tells what the page adds to a process.
 func measure(ctx context.Context, w *world) error {
 	rss := func() float64 {
-		runtime.GC()
+		debug.FreeOSMemory()
 		text, err := os.ReadFile("/proc/self/statm")
 		fields := strings.Fields(string(text))
 		if err != nil || len(fields) < 2 {
