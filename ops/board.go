@@ -232,8 +232,8 @@ func (b *Board) publish(s *Snapshot) {
 }
 
 // ReadRules reads the rules of all queues again, so that whoever has just changed one sees it on
-// the board when it returns. It costs each queue a read of its store. Rules that cannot be read stay
-// as they were.
+// the board when it returns. It costs each queue a read of its store. Rules that cannot be read
+// stay as they were.
 func (b *Board) ReadRules(ctx context.Context) {
 	at, ruled := time.Now(), make(map[*target]QueueState, len(b.o.ts))
 	for _, t := range b.o.ts {

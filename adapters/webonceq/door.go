@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/url"
-	"strings"
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
@@ -132,22 +130,6 @@ func (a *ask) show(status int, v *view) {
 	a.w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	a.w.WriteHeader(status)
 	_, _ = a.w.Write(b.Bytes()) // who asked may be gone
-}
-
-// here is the address of the screen that is asked for, or from which a form came; "" = not known.
-// It is one of the page's own.
-func (a *ask) here() string {
-	at := a.r.URL
-	if a.r.Method == http.MethodPost {
-		var err error
-		if at, err = url.Parse(a.r.PostForm.Get("back")); err != nil || at.Scheme != "" || at.Host != "" || at.Opaque != "" {
-			return ""
-		}
-	}
-	if path := at.EscapedPath(); !strings.HasPrefix(path, a.page.o.Base+"/") || strings.HasPrefix(path, "//") || strings.Contains(path, "\\") {
-		return ""
-	}
-	return (&url.URL{Path: at.Path, RawPath: at.RawPath, RawQuery: at.RawQuery}).String()
 }
 
 // see sends the browser on, after an act has begun.

@@ -14,8 +14,8 @@ import (
 	"github.com/onceq/onceq/ops"
 )
 
-// serveAdmin serves the operator's page at ADMIN_ADDR, where that is set. It knows nobody, so nobody
-// acts through it, and it shows no body and no text of an error. It is no part of a Service:
+// serveAdmin serves the operator's page at ADMIN_ADDR, where that is set. It knows nobody, so
+// nobody acts through it, and it shows no body and no text of an error. It is no part of a Service:
 //
 //	kubectl port-forward deploy/orders-worker 8081
 //

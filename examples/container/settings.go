@@ -27,7 +27,7 @@ type settings struct {
 	keys           string        // FIRESTORE_DATABASE, default "(default)": with a SUBSCRIPTION and neither of these
 	bank           string        // BANK_URL
 	addr           string        // HTTP_ADDR, default :8080
-	admin          string        // ADMIN_ADDR, default none: the operator's page, to look at, on the loopback address alone
+	admin          string        // ADMIN_ADDR, default none: the operator's page, on a loopback address
 	concurrency    int           // CONCURRENCY, default 10
 	longPoll       time.Duration // LONG_POLL, default 8s
 	grace          time.Duration // STOP_GRACE, default 30s

@@ -52,8 +52,8 @@ func widest(p *chromium.Page) (what string) {
 	return what
 }
 
-// night is night A of the runbook on a phone: see the failures, pause them, plan, end the pause when
-// they are mended, prove the mend on five, replay the rest once, and see who did it.
+// night is night A of the runbook on a phone: see the failures, pause them, plan, end the pause
+// when they are mended, prove the mend on five, replay the rest once, and see who did it.
 func night(t *testing.T, b *chromium.Browser, look chromium.Look) {
 	const letters = 120
 	s := newScene(t, nil)

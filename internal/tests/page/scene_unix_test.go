@@ -47,6 +47,7 @@ type place struct{ SQS, File string }
 
 // world is a place that this process has open.
 type world struct {
+	db          *sql.DB
 	store       *sqlitestore.Store
 	queue, dead map[string]*awssqs.Broker
 	ops         *ops.Ops
@@ -58,7 +59,7 @@ func (p place) open(ctx context.Context) (w *world, end func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	w = &world{queue: map[string]*awssqs.Broker{}, dead: map[string]*awssqs.Broker{}}
+	w = &world{db: db, queue: map[string]*awssqs.Broker{}, dead: map[string]*awssqs.Broker{}}
 	if w.store, err = sqlitestore.New(db, &sqlitestore.Options{BusyTimeout: 10 * time.Second}); err != nil {
 		return nil, nil, err
 	}
@@ -306,8 +307,8 @@ func (s *scene) card(queue, owner string, change func(*control.WorkerStatus)) {
 	}
 }
 
-// outage is the whole scene: 2,000 letters, workers of two versions, a dead one, parked keys, a rule
-// in force, and acts in the audit.
+// outage is the whole scene: 2,000 letters, workers of two versions, a dead one, parked keys, a
+// rule in force, and acts in the audit.
 func (s *scene) outage(letters int) {
 	s.Helper()
 	f := timeout
