@@ -318,7 +318,7 @@ func (w *Worker) newSteward(f *flow) *steering.Steward {
 		Book: p.book, Past: &p.past, Tell: p.tellSteering, Logger: p.log, Base: f.Terms.Base,
 		Queue: p.queueName, Owner: c.Owner, Scope: c.Scope, Types: p.typeNames(), Retention: c.Retention,
 		Interrupted: c.Defaults.Interrupted.String(), ShownJobs: c.Control.Jobs, NoKeys: c.Control.NoKeys,
-		Scopes: p.cardScopes(),
+		Scopes:      p.cardScopes(),
 		MaxAttempts: attempts, Timeout: c.Defaults.Timeout, Timeouts: timeouts, DrainTimeout: cmp.Or(w.c.DrainTimeout, -1),
 		Strict: c.Control.Strict, Took: p.took,
 		Pause: w.pause, Resume: w.resume, Paused: w.isPaused, Glance: w.glance,

@@ -33,11 +33,12 @@ import (
 // any error. When the worker drains, and the job has saved a step before, Step does not start f. It
 // answers an error that gives the job back, see [Postpone]: another worker goes on.
 //
-// name has 1 to 128 bytes of UTF-8, and is used once in a run. A step that is renamed runs again.
-// The value is kept as JSON, so fields that are not exported are lost. All that a job keeps, with
-// its names, has at most [dedupe.Limits].MaxResult bytes. More is an error that is permanent and
-// names the step, and so is a kept value that does not decode into a T. Without a store the error
-// is [ErrNoStore], and f does not run. Each step costs one write of all that the job has saved.
+// name has 1 to 128 bytes of UTF-8, and is used once in a run: a Step, Sleep or Save of the same
+// name within f is refused. A step that is renamed runs again. The value is kept as JSON, so fields
+// that are not exported are lost. All that a job keeps, with its names, has at most
+// [dedupe.Limits].MaxResult bytes. More is an error that is permanent and names the step, and so is
+// a kept value that does not decode into a T. Without a store the error is [ErrNoStore], and f does
+// not run. Each step costs one write of all that the job has saved.
 //
 // After the Join of a CompleteTx there are no more steps, because the store's row is locked by the
 // user's transaction.
@@ -57,6 +58,10 @@ func Step[T any](ctx context.Context, j *Job, name string, f func(context.Contex
 	case have.Any && j.r.Drains() && !j.r.IsLastTry():
 		return v, Postpone(0, ErrDraining)
 	}
+	if !j.r.BeginStep(name) {
+		return v, misused("Step %q: a step of that name runs already", name)
+	}
+	defer j.r.EndStep(name)
 	if v, err = f(ctx); err != nil {
 		return v, err
 	}
@@ -69,14 +74,19 @@ func Step[T any](ctx context.Context, j *Job, name string, f func(context.Contex
 // Save keeps v under the name, in place of what was kept there: a cursor, for example, that a job
 // over a million rows moves on. It returns when v is stored, and fails as [Step] does.
 func Save(ctx context.Context, j *Job, name string, v any) error {
-	if _, err := j.step(ctx, "Save", name); err != nil {
+	have, err := j.step(ctx, "Save", name)
+	switch {
+	case err != nil:
 		return err
+	case have.Runs: // a later attempt would take it for what the step has returned
+		return misused("Save %q: a step of that name runs, and what it returns is kept under it", name)
 	}
 	return j.save(ctx, "Save", name, v)
 }
 
 // Saved is what [Save] or [Step] kept under the name, in this run or an earlier one. ok is false
-// where nothing was kept.
+// where nothing was kept. After the Join of a CompleteTx it answers an error where an earlier save
+// was given up, because only a store that is not locked could tell what it kept.
 func Saved[T any](j *Job, name string) (v T, ok bool, err error) {
 	have, err := j.step(context.Background(), "Saved", name)
 	if err != nil || !have.OK {
@@ -100,6 +110,8 @@ func Sleep(ctx context.Context, j *Job, name string, d time.Duration) error {
 		return err
 	case have.Given:
 		return misused("Sleep %q: this run has had a step of that name already", name)
+	case have.Runs:
+		return misused("Sleep %q: a step of that name runs", name)
 	case have.OK && have.Until.IsZero():
 		return misused("Sleep %q: the name is that of a saved value", name)
 	}

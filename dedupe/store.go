@@ -138,8 +138,8 @@ func (o Outcome) String() string {
 // Claim is the answer to one ClaimRequest.
 type Claim struct {
 	Outcome  Outcome   // zero when Err is set
-	Lease    Lease     // Won
 	Fresh    bool      // Won: there was no record, or an expired one; IsParked: this claim has parked it
+	Lease    Lease     // Won
 	Created  time.Time // Won: when the record was made; an older message may have had another
 	FirstErr string    // Won: the text of the first failure of an earlier attempt
 	State    []byte    // Won: what earlier attempts saved

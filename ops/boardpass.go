@@ -153,7 +153,6 @@ func (b *Board) WithLetters(ctx context.Context, queue string, do func(context.C
 // pass waits for its turn, and goes through the letters of a target.
 func (b *Board) pass(t *target, x *turn) {
 	p := &passing{b: b, t: t, x: x, kept: make(map[*dlq.Group]*keptGroup), look: LettersLook{Queue: t.Name, Began: time.Now()}}
-	p.shown = p.look.Began.Add(showEvery/4 - showEvery)
 	err := b.WithLetters(b.passing, t.Name, func(ctx context.Context) (err error) {
 		defer func() {
 			if v := recover(); v != nil {
@@ -161,6 +160,7 @@ func (b *Board) pass(t *target, x *turn) {
 			}
 		}()
 		p.show()
+		p.shown = p.shown.Add(showEvery/4 - showEvery)
 		if t.DeadLetters != nil {
 			if d, _ := depth(ctx, t.DeadLetters); d != nil {
 				p.look.About = int(d.Visible)

@@ -150,8 +150,9 @@ func TestCancelRivals(t *testing.T) {
 			s.OnGet = func() error {
 				if f := rival; f != nil {
 					rival = nil
-					time.AfterFunc(0, f) // after the answer
-					r.wait(time.Millisecond)
+					done := make(chan struct{})
+					time.AfterFunc(0, func() { f(); close(done) }) // after the answer
+					<-done
 				}
 				return nil
 			}

@@ -18,5 +18,12 @@
 //
 // A method that changes something writes an audit record before it (what is to be done, by whom,
 // why) and completes it after it (what was done). Where the store takes no record it refuses with
-// [ErrNoAudit], unless Options.NoAudit says otherwise.
+// [ErrNoAudit], unless Options.NoAudit says otherwise. One Ops names one person; [Ops.As] makes one
+// for another.
+//
+// # Pages
+//
+// A page has many viewers and short requests. A [Board] asks the queues once for all who look, and
+// goes through dead letters once. A [Running] does replays and purges in the background: they go on
+// when the request has ended, and are stopped in order.
 package ops

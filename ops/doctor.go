@@ -236,8 +236,8 @@ func (p *patient) ask(ctx context.Context) {
 		return q, q.RulesErr
 	}))
 	p.table = question(ctx, within, of(t, checkTable))
-	p.failed = question(ctx, lettersPatience+within, of(t, p.askFailed))
 	p.letters = question(ctx, lettersPatience, p.lookAtLetters)
+	p.failed = question(ctx, lettersPatience+within, of(t, p.askFailed)) // which waits for the letters
 	p.obsolete = question(ctx, lettersPatience+within, of(t, p.doneOf))
 	p.renew = question(ctx, within, of(t, mayRenew))
 	p.write = question(ctx, within, of(t, func(ctx context.Context, s dedupe.Store) (struct{}, error) {

@@ -164,6 +164,88 @@ func ExampleOps_Reconcile() {
 	// 1 <nil>
 }
 
+// Many look at a page, and the queues are asked once for all of them. The letters are counted when
+// somebody asks for it, once for all as well.
+func ExampleBoard() {
+	ctx := context.Background()
+	board := sure(ops.NewBoard(after(ctx), nil))
+	defer board.Close(ctx)
+
+	seen := sure(board.Look(ctx))
+	again := sure(board.Look(ctx)) // somebody else
+	q := seen.Queue("orders")
+	fmt.Println(*q.Letters, "letters,", q.Sum.Live, "worker, the same look:", seen == again)
+
+	for began := false; ; {
+		changed := board.Changed()
+		if !began {
+			began = sure(board.Pass("orders"))
+		}
+		if l := sure(board.Letters("orders")); l != nil && !l.Ended.IsZero() {
+			fmt.Printf("%d of %d counted: %d × %s, such as %s\n", l.Seen, l.About, l.Groups[0].Count, l.Groups[0].Class, l.Groups[0].Letters[0].Ref())
+			break
+		}
+		<-changed
+	}
+	// Output:
+	// 2 letters, 1 worker, the same look: true
+	// 2 of 2 counted: 2 × timeout, such as charge order-1 [timeout]
+}
+
+// A replay goes on when the request that began it has ended, and is stopped in order.
+func ExampleRunning() {
+	ctx := context.Background()
+	o := after(ctx)
+	acts := sure(ops.NewRunning(nil))
+	defer acts.Close(ctx)
+
+	plan := sure(o.PlanReplay(ctx, ops.ReplaySpec{Queue: "orders", Reason: "the bank is back", ReplayOptions: dlq.ReplayOptions{PerSecond: 0.1}}))
+	id := sure(acts.Replay(ctx, o.As("ben"), plan))
+	for stopped := false; ; {
+		changed := acts.Changed()
+		a, _ := acts.Act(id)
+		if !a.Ended.IsZero() {
+			fmt.Printf("%s sent %d of %d: %v\n", a.By, a.Sent, a.Letters, a.Err)
+			break
+		}
+		if a.Sent == 1 && !stopped {
+			stopped = true
+			if err := acts.Stop(id, "eva"); err != nil {
+				log.Fatal(err)
+			}
+		}
+		<-changed
+	}
+	_, err := acts.Replay(ctx, o.As("ben"), plan)
+	fmt.Println(err)
+	// Output:
+	// ben sent 1 of 2: dlq: stopped in order by eva
+	// ops: the plan has been used already: make another one
+}
+
+// A list goes on behind the last key of the page before.
+func ExampleOps_Keys() {
+	ctx := context.Background()
+	o := after(ctx)
+	q := dedupe.Query{Status: dedupe.Failed, Limit: 1}
+	for n := 1; ; n++ {
+		page := 0
+		for r, err := range o.Keys(ctx, "orders", q, false) {
+			if err != nil {
+				log.Fatal(err)
+			}
+			fmt.Printf("page %d: %s\n", n, r.Key.Key)
+			page, q.After = page+1, r.Key
+		}
+		if page < q.Limit {
+			break
+		}
+	}
+	// Output:
+	// page 1: order-1
+	// page 2: order-2
+}
+
 // A job that is not to run: its message, when it comes, is acked without a letter.
 func ExampleOps_Cancel() {
 	ctx := context.Background()

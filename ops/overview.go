@@ -84,6 +84,11 @@ type WorkerTotals struct {
 	Outages map[string]int
 	// NoRules are workers that cannot read the rules.
 	NoRules int
+	// Paused are how many live workers are paused, and Limited how many run fewer handlers than
+	// they could, by the reason: "local" (their program), "rules" or "breaker".
+	Paused, Limited map[string]int
+	// Limiters are how many jobs each limiter has postponed since the live workers started.
+	Limiters map[string]uint64
 }
 
 // ran are the outcomes of runs, and whether the run had failed.
@@ -103,7 +108,7 @@ func (q *QueueState) Totals() WorkerTotals {
 // SumUp sums up the cards of some workers.
 func SumUp(seats []WorkerState) WorkerTotals {
 	w := WorkerTotals{
-		P95: map[string]time.Duration{}, Outages: map[string]int{}, MinuteTypes: map[string]control.Runs{},
+		P95: map[string]time.Duration{}, Outages: map[string]int{}, Paused: map[string]int{}, Limited: map[string]int{}, Limiters: map[string]uint64{}, MinuteTypes: map[string]control.Runs{},
 		Scopes: map[string][]string{}, Versions: map[string][]string{}, Retentions: map[time.Duration][]string{}, Interrupted: map[string][]string{},
 	}
 	held, free := 0, false
@@ -153,6 +158,15 @@ func SumUp(seats []WorkerState) WorkerTotals {
 		}
 		if c.NoRules != "" {
 			w.NoRules++
+		}
+		for _, why := range c.Paused {
+			w.Paused[why]++
+		}
+		if c.LimitedBy != "" {
+			w.Limited[c.LimitedBy]++
+		}
+		for name, n := range c.Limiters {
+			w.Limiters[name] += n
 		}
 		for j := range c.Jobs {
 			if job := &c.Jobs[j]; w.Oldest == nil || age(job, c) > age(w.Oldest, w.On.Status) {

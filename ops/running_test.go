@@ -530,3 +530,49 @@ func TestRunningIsKilled(t *testing.T) {
 		r.wantDepths(0, 0)
 	})
 }
+
+// TestRunningDoesNotAsk: an act that is to ask nobody ends at the end of CanaryWait, as Ops.Replay
+// does; one with CanaryAny goes on.
+func TestRunningDoesNotAsk(t *testing.T) {
+	for _, any := range []bool{false, true} {
+		bubble(t, ops.Options{}, func(r *rig) {
+			for i := range 9 {
+				r.died(fmt.Sprint("k-", i))
+			}
+			ro := &ops.RunningOptions{AskFor: -1}
+			if any {
+				ro = nil
+			}
+			x := r.running(ro)
+			began := time.Now()
+			a := r.until(x, must(x.Replay(r.Context(), r.ops, r.plan(dlq.ReplayOptions{Canary: 2, CanaryAny: any}))), hasEnded)
+			_, proofless := errors.AsType[*dlq.CanaryError](a.Err)
+			if d := time.Since(began); d > 70*time.Second || proofless == any || any && a.Sent != 9 {
+				t.Errorf("CanaryAny %v, after %v: %+v", any, d, a)
+			}
+		})
+	}
+}
+
+// TestRunningStepsOneBatch: a word is on the batch that is watched, and on no later one.
+func TestRunningStepsOneBatch(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		for i := range 40 {
+			r.died(fmt.Sprint("k-", i))
+		}
+		x := r.running(nil)
+		id := must(x.Replay(r.Context(), r.ops, r.plan(dlq.ReplayOptions{Canary: 2, Ramp: true})))
+		r.until(x, id, func(a *ops.RunningAct) bool { return a.Asks })
+		if err := x.Step(id, "eva"); err != nil {
+			t.Error(err)
+		}
+		a := r.until(x, id, func(a *ops.RunningAct) bool { return a.Asks && a.Watched.Number == 2 })
+		if a.Sent != 12 || len(a.Batches) != 1 || a.Batches[0].Done != 0 {
+			t.Errorf("%+v", a)
+		}
+		r.wait(5 * time.Minute)
+		if b, _ := x.Act(id); b.Sent != 12 || !b.Asks {
+			t.Errorf("it went on by itself: %+v", b)
+		}
+	})
+}

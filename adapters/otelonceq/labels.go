@@ -178,6 +178,7 @@ type typeLabels struct {
 	ended    table[onceq.Outcome, *counter] // the others
 	failed   table[failure, set]            // final or not
 	retried  table[string, set]             // by class
+	limited  table[string, set]             // by limiter
 	attempts table[ending, set]
 }
 
@@ -236,6 +237,13 @@ func (l *typeLabels) byClass(class string) set {
 		return s
 	}
 	return l.retried.add(class, func() set { return l.with(labelClass.String(class)) })
+}
+
+func (l *typeLabels) byLimiter(limiter string) set {
+	if s, ok := l.limited.get(limiter); ok {
+		return s
+	}
+	return l.limited.add(limiter, func() set { return l.with(labelLimiter.String(limiter)) })
 }
 
 func (l *typeLabels) byEnding(class, outcome string) set {

@@ -3,6 +3,7 @@ package otelonceq_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -361,4 +362,18 @@ func TestWaitIsOfTheFirstAttempt(t *testing.T) {
 	r.want(fs, 3, "job_duration_seconds", "queue=orders", "type=charge")
 	r.want(fs, 3, "jobs_retried_total", "queue=orders", "type=charge", "error_class=error")
 	r.want(fs, 3, "jobs_failed_total", "queue=orders", "type=charge", "error_class=error", "final=false")
+}
+
+// A limiter of the program's is a label, and one that makes up names does not make up series.
+func TestLimiters(t *testing.T) {
+	r := newRig(t, rigOptions{noTraces: true})
+	for i := range 200 {
+		for _, name := range []string{"", "api", "made-up-" + strconv.Itoa(i)} {
+			r.tel.Observer().JobEnded(context.Background(), &onceq.JobReport{Queue: "orders", Type: "charge", Outcome: onceq.OutcomePostponed, Limiter: name})
+		}
+	}
+	fs := r.scrape()
+	r.want(fs, 200, "jobs_postponed_total", "queue=orders", "type=charge", "limiter=api")
+	r.want(fs, 151, "jobs_postponed_total", "queue=orders", "type=charge", "limiter=_other")
+	r.want(fs, 600, "jobs_ended_total", "queue=orders", "type=charge", "outcome=postponed")
 }

@@ -47,6 +47,7 @@ var (
 	jobFailed    = instrument{name: "jobs.failed", unit: "{job}", about: "Runs that ended in an error, and jobs that were refused; final says that no attempt follows."}
 	jobEnded     = instrument{name: "jobs.ended", unit: "{job}", about: "Deliveries by their outcome, duplicates among them."}
 	jobRetried   = instrument{name: "jobs.retried", unit: "{job}", about: "Runs that failed and are tried again."}
+	jobPostponed = instrument{name: "jobs.postponed", unit: "{job}", about: "Jobs that a limiter has given back until their time."}
 	jobStalled   = instrument{name: "jobs.stalled", unit: "{job}", about: "Jobs that were taken over from a worker whose lease had died."}
 	jobLateEnd   = instrument{name: "jobs.late_end", unit: "{job}", about: "Runs whose end could not be recorded: the lease was lost, the store did not answer, or a drain was over."}
 	letterFates  = instrument{name: "replays.letters", unit: "{letter}", about: "Dead letters that a replay or a purge has looked at, by what became of them."}
@@ -123,6 +124,7 @@ const (
 	labelStore     = attribute.Key("store")
 	labelOperation = attribute.Key("operation")
 	labelPart      = attribute.Key("part")
+	labelLimiter   = attribute.Key("limiter")
 )
 
 // Attributes of spans, and labels of messaging.*: those of the conventions, and our own.

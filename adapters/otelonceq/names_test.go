@@ -131,6 +131,7 @@ func everything(t *testing.T, r *rig) families {
 	if _, err := letters.Replay(t.Context(), dlq.ReplayOptions{To: r.queue, Each: r.tel.Letters("orders", nil)}); err != nil {
 		t.Fatal(err)
 	}
+	r.tel.Observer().JobEnded(t.Context(), &onceq.JobReport{Queue: "orders", Type: "charge", Outcome: onceq.OutcomePostponed, Limiter: "api"})
 	w.Pause()
 	<-time.After(time.Minute)
 	r.scrape()

@@ -15,9 +15,10 @@ func New(o *Options) (*Telemetry, error) {
 	}
 	t := &Telemetry{
 		o: c, log: c.Logger, traces: newTracing(c.TracerProvider), carry: propagators{c.Propagator},
-		types:   newGuard("job types", "Types", c.Types, c.Known, c.Logger),
-		classes: newGuard("error classes", "Classes", c.Classes-len(ownClasses), ownClasses, c.Logger),
-		pauses:  make(map[pause]float64),
+		types:    newGuard("job types", "Types", c.Types, c.Known, c.Logger),
+		limiters: newGuard("limiters", "Classes", c.Classes, nil, c.Logger),
+		classes:  newGuard("error classes", "Classes", c.Classes-len(ownClasses), ownClasses, c.Logger),
+		pauses:   make(map[pause]float64),
 	}
 	t.meter = c.MeterProvider.Meter(scopeName, metric.WithInstrumentationVersion(version()), metric.WithSchemaURL(schemaURL))
 	if err := t.instruments(); err != nil {

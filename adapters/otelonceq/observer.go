@@ -54,6 +54,10 @@ func (t *Telemetry) measure(ctx context.Context, of *typeLabels, r *onceq.JobRep
 		}
 	case onceq.OutcomeRetried:
 		count(ctx, m.retried, 1, of.byClass(class))
+	case onceq.OutcomePostponed:
+		if r.Limiter != "" {
+			count(ctx, m.postponed, 1, of.byLimiter(t.limiters.label(r.Limiter)))
+		}
 	case onceq.OutcomeFailed, onceq.OutcomeParked:
 		t.attempted(ctx, of, r, class)
 	default: // of the others no attempt is over
@@ -108,7 +112,7 @@ func (o *observer) WorkerEvent(_ context.Context, e *onceq.WorkerEvent) {
 		delete(t.pauses, k)
 	case onceq.EventDrained, onceq.EventStarted:
 		for p := range t.pauses {
-			if p.queue == k.queue && (p.reason == onceq.ReasonLocal || p.reason == onceq.ReasonRules) {
+			if p.queue == k.queue && (p.reason == onceq.ReasonLocal || p.reason == onceq.ReasonRules || p.reason == onceq.ReasonBreaker) {
 				delete(t.pauses, p)
 			}
 		}

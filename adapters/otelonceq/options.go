@@ -35,7 +35,7 @@ type Options struct {
 	// own, with a link, as the conventions have it.
 	Parent bool
 	// Types and Classes are how many distinct job types, and error classes, become labels; others
-	// are "_other". Default 100 and 50; 10 to 10,000 each.
+	// are "_other". Default 100 and 50; 10 to 10,000 each. Classes bounds the limiters as well.
 	Types, Classes int
 	// Known are job types that always become labels, beside the first Types others. Give
 	// mux.Types(), so that types that somebody made up cannot take the place of those that have a

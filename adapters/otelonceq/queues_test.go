@@ -190,7 +190,14 @@ func TestWorkerGauges(t *testing.T) {
 		if _, there := r.scrape()["pause_since_seconds"]; there {
 			t.Error("a pause that is over is shown")
 		}
+		brake := one.Brake()
+		brake(0)
+		fs = r.scrape()
+		r.want(fs, 1, "worker_state", "queue=orders", "state=breaker")
+		r.want(fs, 0, "worker_state", "queue=orders", "state=paused")
 		one.Pause()
+		r.want(r.scrape(), 1, "worker_state", "queue=orders", "state=paused")
+		brake(-1)
 		<-time.After(20 * time.Second)
 		stop()
 		<-time.After(time.Second)

@@ -27,12 +27,12 @@ type Telemetry struct {
 	traces tracing
 	carry  propagators
 
-	types, classes *guard
-	queues         table[string, *queueLabels]
-	systems        table[string, string]      // of decorated brokers, by the queue's name
-	stores         table[storeOperation, set] // of store.call
-	letters        table[string, bool]        // queues of dead letters, by name
-	fates          table[letterFate, set]
+	types, classes, limiters *guard
+	queues                   table[string, *queueLabels]
+	systems                  table[string, string]      // of decorated brokers, by the queue's name
+	stores                   table[storeOperation, set] // of store.call
+	letters                  table[string, bool]        // queues of dead letters, by name
+	fates                    table[letterFate, set]
 
 	panicked atomic.Bool // and one log line was written
 
@@ -46,8 +46,8 @@ type Telemetry struct {
 
 // instruments are those of the table in names.go.
 type instruments struct {
-	enqueued, completed, ended                              counters
-	failed, retried, stalled, lateEnd, letters, contextLost metric.Int64Counter
+	enqueued, completed, ended                                         counters
+	failed, retried, postponed, stalled, lateEnd, letters, contextLost metric.Int64Counter
 
 	attempts, duration, wait, age, held, settle, margin, storeCall metric.Float64Histogram
 
@@ -91,6 +91,7 @@ func (t *Telemetry) instruments() error {
 	observed(&m.completed, &jobCompleted)
 	observed(&m.ended, &jobEnded)
 	m.failed, m.retried, m.stalled = counter(&jobFailed), counter(&jobRetried), counter(&jobStalled)
+	m.postponed = counter(&jobPostponed)
 	m.lateEnd, m.letters, m.contextLost = counter(&jobLateEnd), counter(&letterFates), counter(&contextLost)
 	m.attempts, m.duration, m.wait, m.age = histogram(&jobAttempts), histogram(&jobDuration), histogram(&jobWait), histogram(&jobAge)
 	m.held, m.settle, m.margin, m.storeCall = histogram(&jobHeld), histogram(&jobSettle), histogram(&leaseMargin), histogram(&storeCall)

@@ -73,12 +73,16 @@ func (t *Telemetry) forget(w *worker) {
 	}
 }
 
-// states are the words of worker_state. A worker that starts is not told apart from one that runs.
-var states = []string{"running", "paused", "outage", "draining"}
+// states are the words of worker_state. A worker that a breaker alone has paused is "breaker". A
+// worker that starts is not told apart from one that runs.
+var states = []string{"running", "paused", "breaker", "outage", "draining"}
 
-func stateOf(s onceq.State) string {
+func stateOf(s onceq.State, paused []string) string {
 	switch s {
 	case onceq.StatePaused:
+		if slices.Equal(paused, []string{onceq.ReasonBreaker}) {
+			return "breaker"
+		}
 		return "paused"
 	case onceq.StateOutage:
 		return "outage"
@@ -113,7 +117,7 @@ func (t *Telemetry) observeWorkers(_ context.Context, o metric.Observer) error {
 		s, h := w.w.Stats(), w.w.Health()
 		c.busy += s.Busy
 		c.slots += s.Slots
-		c.states[stateOf(h.State)]++
+		c.states[stateOf(h.State, s.Paused)]++
 		if s.Margin > 0 {
 			record(background, t.m.margin, s.Margin.Seconds(), t.queue(w.queue).of)
 		}

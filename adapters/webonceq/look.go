@@ -251,7 +251,7 @@ func (p *Page) queueScreen(a *ask, status int, change func(*view)) error {
 	slices.SortStableFunc(d.Workers, func(a, b worker) int { return cmp.Compare(rank(b), rank(a)) })
 	slices.SortStableFunc(d.Jobs, func(a, b job) int { return cmp.Compare(b.For, a.For) })
 	d.Jobs = d.Jobs[:min(len(d.Jobs), shownJobs)]
-	d.Types, d.Scopes = slices.Sorted(maps.Keys(types)), slices.Sorted(maps.Keys(scopes))
+	d.Types, d.Scopes = offered(types), offered(scopes)
 	if q.Sum.Dead > 0 {
 		ctx, cancel := a.within()
 		defer cancel()

@@ -86,13 +86,22 @@ func (n *night) fail(key, class, text, body string) {
 }
 
 func (n *night) end(key string, to dedupe.Status, class, text, body string) {
+	n.over(key, "charge", to, class, text, body)
+}
+
+// letter is fail with a type of its own.
+func (n *night) letter(key, typ, class, text, body string) {
+	n.over(key, typ, dedupe.Failed, class, text, body)
+}
+
+func (n *night) over(key, typ string, to dedupe.Status, class, text, body string) {
 	ctx := context.Background()
 	n.n++
 	k := dedupe.Key{Scope: "shop:charge", Key: key}
 	c := must(n.store.Claim(ctx, []dedupe.ClaimRequest{{Key: k, Token: dedupe.Token{1, byte(n.n), byte(n.n >> 8)}, TTL: time.Minute, Owner: "w-1/1"}}))[0]
 	if to != dedupe.Done {
 		must(n.dead.Send(ctx, []broker.Outgoing{{Body: []byte(body), Meta: &broker.Meta{
-			ID: "job-" + key, Type: "charge", Key: key, Created: time.Now().Add(-time.Minute),
+			ID: fmt.Sprint("job-", n.n), Type: typ, Key: key, Created: time.Now().Add(-time.Minute),
 			Dead: &broker.Letter{
 				Fence: c.Lease.Fence, Class: class, FirstErr: text, LastErr: text, Attempts: 10,
 				Source: "shop:orders", Scope: k.Scope, Key: key, At: time.Now(),

@@ -3,6 +3,7 @@ package webonceq
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -61,7 +62,7 @@ func span(d time.Duration) string {
 	case d == 0:
 		return "0 s"
 	case d < time.Second:
-		return d.Round(time.Millisecond).String()
+		return fmt.Sprintf("%d ms", d.Round(time.Millisecond).Milliseconds())
 	case d < 10*time.Second:
 		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
 	case d < time.Minute:
@@ -129,4 +130,15 @@ func cut(s string, n int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// offered are the names that a form offers, in their order: those that look like what they are.
+func offered(m map[string]bool) (names []string) {
+	for name := range m {
+		if name != "" && dlq.Printable(name) == name {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }

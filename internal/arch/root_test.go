@@ -36,6 +36,7 @@ var newAtRoot = map[string]string{
 	"fan":       "a package that users import, as control and ops are",
 	"wait.go":   "functions that users call beside Result and Send: Wait, SendOnce",
 	"steps.go":  "functions of a Job that users call: Step, Save, Saved, Sleep, Postpone",
+	"schedule":  "a package that users import, as they do ops and control",
 }
 
 // checkRoot reports what the root lists and no table knows, and what a table knows in vain. A name

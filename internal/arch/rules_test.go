@@ -12,7 +12,7 @@ const sqliteDriver = "modernc.org/sqlite"
 // core is what every user links: the standard library and this module, nothing else.
 var core = []string{
 	".", "broker/...", "dedupe", "dedupe/machine", "dedupe/dedupetest", "dedupe/memstore",
-	"visibility", "dlq", "control", "limit", "ops", "onceqtest", "adapters/membroker", "fan", "internal/...",
+	"visibility", "dlq", "control", "limit", "schedule", "ops", "onceqtest", "adapters/membroker", "fan", "internal/...",
 }
 
 // programs are not imported by anything: they may print, and import what they show.
@@ -180,7 +180,11 @@ var layers = []layer{
 		why: "a fan is made of what any handler may call: steps, sends and reads of keys",
 	},
 	{
-		pkgs: "ops", may: []string{".", "control", "broker", "dedupe", "visibility", "dlq"},
+		pkgs: "schedule", may: []string{".", "control", "broker", "dedupe", "visibility", "dlq"},
+		why: "it sends jobs and claims instants, whatever the queue and the store are",
+	},
+	{
+		pkgs: "ops", may: []string{".", "schedule", "control", "broker", "dedupe", "visibility", "dlq"},
 		why: "tools of any kind are made of it: it knows the contracts, and neither a driver nor a terminal",
 	},
 	{
@@ -200,7 +204,7 @@ var layers = []layer{
 		why: "probes need net/http and the core, whatever the queue and the store are",
 	},
 	{
-		pkgs: "adapters/webonceq", may: []string{".", "ops", "control", "broker", "dedupe", "visibility", "dlq"},
+		pkgs: "adapters/webonceq", may: []string{".", "ops", "control", "broker", "dedupe", "visibility", "dlq", "schedule"},
 		why: "the operator's page needs net/http and what operators' tools are made of, whatever the queue and the store are",
 	},
 	{

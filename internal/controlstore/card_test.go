@@ -94,7 +94,7 @@ func TestCardWhole(t *testing.T) {
 		Durations: map[string]control.Quantiles{"charge": {P50: time.Second, P95: 2 * time.Second, Max: 3 * time.Second}}, HeadWait: time.Second, Rate: 1.5,
 		Minute: &control.Runs{Runs: 3, Errors: 1}, MinuteTypes: map[string]control.Runs{"charge": {Runs: 3, Errors: 1}}, FullSince: at.Add(-time.Second), Retention: time.Hour, Interrupted: "park",
 		MinuteErrors: map[string]uint64{"timeout": 1}, MaxAttempts: -1, Timeout: time.Minute, Timeouts: map[string]time.Duration{"charge": time.Second}, DrainTimeout: math.MaxInt64,
-		Requests: map[string]uint64{"receive": 1}, More: 1, Probe: true,
+		Requests: map[string]uint64{"receive": 1}, More: 1, Probe: true, Paused: []string{"local", "breaker"}, LimitedBy: "rules", Limiters: map[string]uint64{"api": 7},
 		Jobs: []control.RunningJob{{Key: "A-1", ID: "i-1", Type: "charge", At: at.Add(-time.Second), Attempt: 2, Fence: 7, Overdue: true}, {Key: "~A-2", ID: "~~", Type: "other", At: at, Attempt: 1}},
 	}
 	b, err := encodeCard(c, "0123456789", "w", 2000)

@@ -19,8 +19,8 @@ import (
 )
 
 // This file owns the record of the rules: reading it, and changing it. Operators' programs call
-// Change, any number of them at once. Nothing is locked: the record's token is what they compare
-// and swap.
+// Change, any number of them at once; what it does to a record, swap does to others, too. Nothing
+// is locked: the record's token is what they compare and swap.
 //
 // A change takes the token away from the last one (Settle), wins the record for itself (Claim,
 // which hands the rules over), and writes the rules under its own token (Renew). Whoever has lost
@@ -61,7 +61,7 @@ func Read(ctx context.Context, s dedupe.Store) (Rules, error) {
 // It goes on until the change is made or ctx ends, as long as the store answers. A call that fails
 // is repeated for about a second.
 func Change(ctx context.Context, s dedupe.Store, edit func(*Rules) error) (Rules, error) {
-	c := &change{s: s, edit: edit}
+	c := &change{s: s, edit: edit, swap: swap{s: s, key: rulesKey, what: "the rules"}}
 	for n := 1; ; n++ {
 		r, made, err := c.once(ctx)
 		if err != nil || made {
@@ -77,55 +77,76 @@ func Change(ctx context.Context, s dedupe.Store, edit func(*Rules) error) (Rules
 type change struct {
 	s     dedupe.Store
 	edit  func(*Rules) error
-	met   dedupe.Token // of another's change that was under way at the last look
-	given []string     // the ids that this change gives, in their order
+	swap  swap
+	given []string // the ids that this change gives, in their order
 }
 
 // once makes the change, unless somebody else comes in between; then made is false.
 func (c *change) once(ctx context.Context) (r Rules, made bool, err error) {
-	rec, err := storecall.Read(ctx, c.s, rulesKey)
+	made, err = c.swap.try(ctx, func(state []byte, no int) (next []byte, version int, err error) {
+		r, next, err = c.edited(state, no)
+		return next, int(r.Version), err
+	})
+	if !made {
+		r = Rules{}
+	}
+	return r, made, err
+}
+
+// A swap changes what one record holds, beside others who do.
+type swap struct {
+	s    dedupe.Store
+	key  dedupe.Key
+	what string       // of errors
+	met  dedupe.Token // of another's change that was under way at the last look
+}
+
+// try hands edit what the record holds, with its number, and writes what it answers; nil leaves
+// the record as it is. Where somebody else comes in between, nothing is written, and made is false.
+func (w *swap) try(ctx context.Context, edit func(state []byte, no int) (next []byte, nextNo int, err error)) (made bool, err error) {
+	rec, err := storecall.Read(ctx, w.s, w.key)
 	if err != nil {
-		return r, false, fmt.Errorf("control: reading the rules: %w", err)
+		return false, fmt.Errorf("control: reading %s: %w", w.what, err)
 	}
 	if rec != nil && rec.Status == dedupe.Claimed {
-		// The last change has written its rules after its claim. One that has not yet is under way,
-		// or its operator has died.
-		if !rec.Updated.After(rec.ClaimedAt) && rec.Token != c.met {
-			c.met = rec.Token
-			return r, false, nil
+		// The last change has written after its claim. One that has not yet is under way, or its
+		// process has died.
+		if !rec.Updated.After(rec.ClaimedAt) && rec.Token != w.met {
+			w.met = rec.Token
+			return false, nil
 		}
-		err := storecall.Settle(ctx, c.s, dedupe.Settlement{Key: rulesKey, Token: rec.Token, To: dedupe.Released, Uncounted: true, Retain: forEver})
+		err := storecall.Settle(ctx, w.s, dedupe.Settlement{Key: w.key, Token: rec.Token, To: dedupe.Released, Uncounted: true, Retain: forEver})
 		switch {
 		case errors.Is(err, dedupe.ErrLeaseLost), errors.Is(err, dedupe.ErrBusy):
-			return r, false, nil
+			return false, nil
 		case err != nil:
-			return r, false, fmt.Errorf("control: taking the rules over: %w", err)
+			return false, fmt.Errorf("control: taking %s over: %w", w.what, err)
 		}
 	}
 	token := storecall.NewToken()
-	won, err := storecall.Claim(ctx, c.s, dedupe.ClaimRequest{Key: rulesKey, Token: token, TTL: forEver, Owner: "control"})
+	won, err := storecall.Claim(ctx, w.s, dedupe.ClaimRequest{Key: w.key, Token: token, TTL: forEver, Owner: "control"})
 	switch {
 	case errors.Is(err, dedupe.ErrBusy), err == nil && (won.Outcome == dedupe.InProgress || won.Outcome == dedupe.Stale):
-		return r, false, nil
+		return false, nil
 	case err != nil:
-		return r, false, fmt.Errorf("control: taking the rules over: %w", err)
+		return false, fmt.Errorf("control: taking %s over: %w", w.what, err)
 	case won.Outcome != dedupe.Won:
-		return r, false, fmt.Errorf("control: the record %v is %v, and was not written by this package", rulesKey, won.Outcome)
+		return false, fmt.Errorf("control: the record %v is %v, and was not written by this package", w.key, won.Outcome)
 	}
-	r, state, err := c.edited(won.State, won.StateNo)
-	if err != nil {
-		// The next operator need not wait for us. If this fails, he waits a moment.
-		_ = storecall.Settle(ctx, c.s, dedupe.Settlement{Key: rulesKey, Token: token, To: dedupe.Released, Uncounted: true, Retain: forEver})
-		return Rules{}, false, err
+	state, no, err := edit(won.State, won.StateNo)
+	if err != nil || state == nil {
+		// The next one need not wait for us. If this fails, he waits a moment.
+		_ = storecall.Settle(ctx, w.s, dedupe.Settlement{Key: w.key, Token: token, To: dedupe.Released, Uncounted: true, Retain: forEver})
+		return err == nil, err
 	}
-	err = storecall.Renew(ctx, c.s, dedupe.Renewal{Key: rulesKey, Token: token, TTL: forEver, State: state, StateNo: int(r.Version)})
+	err = storecall.Renew(ctx, w.s, dedupe.Renewal{Key: w.key, Token: token, TTL: forEver, State: state, StateNo: no})
 	switch {
 	case errors.Is(err, dedupe.ErrLeaseLost), errors.Is(err, dedupe.ErrBusy):
-		return Rules{}, false, nil
+		return false, nil
 	case err != nil:
-		return Rules{}, false, fmt.Errorf("%w: %w", control.ErrUnknown, err)
+		return false, fmt.Errorf("%w: %w", control.ErrUnknown, err)
 	}
-	return r, true, nil
+	return true, nil
 }
 
 // edited is the next version of the rules, and its form.

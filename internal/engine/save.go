@@ -57,6 +57,7 @@ type Found struct {
 	OK    bool // there is such a step
 	Any   bool // the job has saved anything at all
 	Given bool // this run has had a value under the name already
+	Runs  bool // a step of that name runs at present
 }
 
 // Step is what the job has saved under the name. A form of which nobody knows whether it is stored
@@ -69,6 +70,9 @@ func (r *Run[J]) Step(ctx context.Context, name string) (f Found, err error) {
 	}
 	for have.unsure != "" {
 		have.mu.Unlock()
+		if r.Joined.Load() {
+			return Found{}, errLocked
+		}
 		if err := r.makeSure(ctx, have); err != nil {
 			return Found{}, err
 		}
@@ -76,9 +80,14 @@ func (r *Run[J]) Step(ctx context.Context, name string) (f Found, err error) {
 	}
 	defer have.mu.Unlock()
 	f.Step, f.OK, err = have.form.Get(name)
-	f.Any, f.Given = have.form.Len() > 0, have.given[name]
+	given, begun := have.given[name]
+	f.Any, f.Given, f.Runs = have.form.Len() > 0, given, begun && !given
 	return f, err
 }
+
+// errLocked is the answer to a look-up that would have to store what is in doubt, and whose row the
+// job's own transaction has locked: it would wait until the lease ends.
+var errLocked = errors.New("an earlier save may not be stored, and the job's transaction has its record locked; look before CompleteTx")
 
 // makeSure stores the form again, unless another goroutine has done so meanwhile.
 func (r *Run[J]) makeSure(ctx context.Context, have *saved) error {
@@ -109,6 +118,32 @@ func (s *saved) endSave() { <-s.saving }
 // whyEnded is why the handler's context has ended. That of a handler which has returned ends
 // without a cause.
 func (r *Run[J]) whyEnded() error { return cmp.Or(r.ctx.EndedBy(), context.Canceled) }
+
+// BeginStep notes that a step of the name runs, and reports whether none did. EndStep takes the
+// note back, where no value was given.
+func (r *Run[J]) BeginStep(name string) bool {
+	s := r.saved()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, begun := s.given[name]; begun {
+		return false
+	}
+	if s.given == nil {
+		s.given = map[string]bool{}
+	}
+	s.given[name] = false
+	return true
+}
+
+// EndStep is called by who has got true from BeginStep.
+func (r *Run[J]) EndStep(name string) {
+	s := r.saved()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.given[name] {
+		delete(s.given, name)
+	}
+}
 
 // Give notes that this run has had a value under the name.
 func (r *Run[J]) Give(name string) {

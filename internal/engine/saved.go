@@ -20,7 +20,7 @@ type saved struct {
 	// unsure is the step of which nobody knows whether it is stored, and the form with it; "" =
 	// none.
 	unsure string
-	// given has the names under which this run has had a value.
+	// given has the names under which this run has had a value; false = a step of that name runs.
 	given map[string]bool
 
 	// asks is what is on its way to the store; nil = nobody waits. The carrier reads it without mu.

@@ -32,7 +32,9 @@ var tables = map[string][]mutant{
 	"delays":    delays,
 	"engine":    engine,
 	"operators": operators,
+	"page":      page,
 	"security":  security,
+	"fan":       fanned,
 	"steps":     stepped,
 }
 

@@ -80,6 +80,16 @@ var stepped = []mutant{
 		Why: "a job undoes what its next run builds on",
 	},
 	{
+		File: "steps.go", Text: "	if !j.r.BeginStep(name) {", With: "	if !j.r.BeginStep(name) && name == \"\" {",
+		Package: "internal/coretest/jobs", Test: "TestStepMisuse/a_name_within_itself",
+		Why: "a step within one of its name is kept, and the outer one's value is kept over it",
+	},
+	{
+		File: "internal/engine/save.go", Text: "		if r.Joined.Load() {", With: "		if r.Joined.Load() && name == \"\" {",
+		Package: "internal/coretest/jobs", Test: "TestSavedAfterJoin",
+		Why: "a look-up waits for its own transaction's lock until the lease ends",
+	},
+	{
 		File: "internal/verdict/verdict.go", Text: "v.Uncounted, v.Class = true, Postponed", With: "v.Class = Postponed",
 		Package: "internal/coretest/jobs", Test: "TestStepsAndPostponements",
 		Why: "a limit that lasts uses up the attempts",

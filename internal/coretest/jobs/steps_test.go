@@ -129,6 +129,25 @@ func TestStepMisuse(t *testing.T) {
 			}
 			return err
 		}},
+		{"a name within itself", `Step "a": a step of that name runs already`, func(ctx context.Context, j *onceq.Job) error {
+			_, err := onceq.Step(ctx, j, "a", func(ctx context.Context) (int, error) { return onceq.Step(ctx, j, "a", one) })
+			return err
+		}},
+		{"a sleep in a step of its name", `Sleep "a": a step of that name runs`, func(ctx context.Context, j *onceq.Job) error {
+			_, err := onceq.Step(ctx, j, "a", func(ctx context.Context) (int, error) { return 1, onceq.Sleep(ctx, j, "a", time.Hour) })
+			return err
+		}},
+		{"a cursor in a step of its name", `Save "a": a step of that name runs`, func(ctx context.Context, j *onceq.Job) error {
+			_, err := onceq.Step(ctx, j, "a", func(ctx context.Context) (int, error) { return 1, onceq.Save(ctx, j, "a", 7) })
+			return err
+		}},
+		{"a step that failed may run again", `the end`, func(ctx context.Context, j *onceq.Job) error {
+			_, err := onceq.Step(ctx, j, "a", func(context.Context) (int, error) { return 0, errors.New("away") })
+			if v, again := onceq.Step(ctx, j, "a", one); err == nil || v != 1 || again != nil {
+				return fmt.Errorf("%v, then %d, %w", err, v, again)
+			}
+			return onceq.Permanent(errors.New("the end"))
+		}},
 		{"another type", `step "a": its value does not decode into string`, func(ctx context.Context, j *onceq.Job) error {
 			_, err := onceq.Step(ctx, j, "a", one)
 			if err == nil {

@@ -398,6 +398,38 @@ func TestSaveAfterJoin(t *testing.T) {
 	}, rig.Most(1))
 }
 
+// TestSavedAfterJoin: a save is in doubt, and then a transaction may complete the job, which locks
+// its record. A look-up does not wait for that: it answers an error at once. What is not in doubt
+// it answers.
+func TestSavedAfterJoin(t *testing.T) {
+	for _, doubt := range []bool{true, false} {
+		var err error
+		var took time.Duration
+		var kept int
+		rig.Bubble(t, func(ctx context.Context, j *onceq.Job) error {
+			short, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			if e := onceq.Save(short, j, "row", 1); (e != nil) != doubt {
+				t.Errorf("in doubt %v: %v", doubt, e)
+			}
+			j.Join()
+			began := time.Now()
+			kept, _, err = onceq.Saved[int](j, "row")
+			took = time.Since(began)
+			return onceq.Permanent(errors.New("rolled back"))
+		}, func(r *rig.Rig) {
+			if doubt {
+				r.Store.Set(func(st *rig.Store) { st.Fault = awayFor(time.Now(), time.Minute, faulty.Fail(rig.ErrBoom)) })
+			}
+			r.Send("a")
+			r.RunFor(5 * time.Minute)
+			if took != 0 || doubt != (err != nil && strings.Contains(err.Error(), "look before CompleteTx")) || !doubt && kept != 1 {
+				r.Errorf("in doubt %v: %d, %v after %v", doubt, kept, err, took)
+			}
+		}, rig.Most(1), rig.Warnings)
+	}
+}
+
 // Without a store nothing can be kept, so no step runs.
 func TestStepWithoutAStore(t *testing.T) {
 	var errs []error

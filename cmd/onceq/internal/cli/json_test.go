@@ -35,6 +35,7 @@ var views = map[string]any{
 	"reconcile":                     evidenceView{},
 	"reconcile: a finding":          findingView{},
 	"an effect":                     effectView{},
+	"schedule ls: an entry":         scheduleView{},
 }
 
 // TestJSONFields: "onceq help json" names each field, and no other. A field that goes from here is

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/cmd/onceq/internal/out"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/ops"
@@ -210,6 +211,9 @@ func (a *app) stateOf(q *ops.QueueState) string {
 		}
 		words = append(words, fmt.Sprintf("PAUSED%s by %s: %q, until %s", since, out.Text(v.By), v.Reason, a.until(v.Until)))
 	}
+	if n := w.Paused[onceq.ReasonBreaker]; n > 0 {
+		words = append(words, fmt.Sprintf("a breaker has paused %s", out.Plural(n, "worker", "workers")))
+	}
 	for _, what := range [...]string{"store", "queue"} {
 		if n := w.Outages[what]; n > 0 {
 			words = append(words, fmt.Sprintf("OUTAGE: the %s does not answer %s", what, out.Plural(n, "worker", "workers")))
@@ -282,6 +286,7 @@ func (a *app) viewQueue(q *ops.QueueState) queueView {
 	if w.Live > 0 || w.Dead > 0 {
 		v.Workers, v.Dead, v.Busy, v.Slots = &w.Live, &w.Dead, &w.Busy, &w.Slots
 	}
+	v.Paused, v.Limited, v.Limiters = w.Paused, w.Limited, w.Limiters
 	if w.HeadWait != nil {
 		v.HeadWait = seconds(*w.HeadWait)
 	}
@@ -373,6 +378,15 @@ func (a *app) queueLines(q *ops.QueueState) []string {
 	for _, typ := range slices.Sorted(maps.Keys(sum.MinuteTypes)) {
 		add("", "%s", runsLine(typ, sum.MinuteTypes[typ]))
 	}
+	for _, why := range slices.Sorted(maps.Keys(sum.Paused)) {
+		add("paused", "%s by %s", out.Plural(sum.Paused[why], "worker", "workers"), bounder(why))
+	}
+	for _, why := range slices.Sorted(maps.Keys(sum.Limited)) {
+		add("limited", "%s by %s", out.Plural(sum.Limited[why], "worker", "workers"), bounder(why))
+	}
+	for _, name := range slices.Sorted(maps.Keys(sum.Limiters)) {
+		add("limiter", "%s has postponed %s", out.Text(name), out.Plural(int(sum.Limiters[name]), "job", "jobs"))
+	}
 	types := make([]string, 0, len(sum.P95))
 	for typ := range sum.P95 {
 		types = append(types, typ)
@@ -390,6 +404,19 @@ func (a *app) queueLines(q *ops.QueueState) []string {
 		add("rule "+r.ID, "%s %s until %s, by %s: %q", what, ruled(r), a.until(r.Until), out.Text(r.By), r.Reason)
 	}
 	return lines
+}
+
+// bounder is who has paused or limited a worker for a reason.
+func bounder(why string) string {
+	switch why {
+	case onceq.ReasonLocal:
+		return "the program itself"
+	case onceq.ReasonRules:
+		return "a rule"
+	case onceq.ReasonBreaker:
+		return "a breaker of the program"
+	}
+	return out.Text(why)
 }
 
 func runsLine(typ string, r control.Runs) string {

@@ -78,3 +78,28 @@ func TestScopesDiffer(t *testing.T) {
 		t.Errorf("%+v", q)
 	}
 }
+
+// TestLimited: the screens say who has paused and limited workers, and what each limiter of their
+// programs has postponed.
+func TestLimited(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.seat("w-1/1", func(c *control.WorkerStatus) {
+		c.State, c.Paused, c.Limiters = "paused", []string{"breaker"}, map[string]uint64{"bank": 40, "rate 1/1s": 2}
+	})
+	r.seat("w-2/1", func(c *control.WorkerStatus) {
+		c.Slots, c.LimitedBy, c.Limiters = 3, "local", map[string]uint64{"bank": 1}
+	})
+	r.run("queue", "ls").want(0, "a breaker has paused 1 worker")
+	r.run("queue", "show", "orders").want(0, "paused       1 worker by a breaker of the program", "limited      1 worker by the program itself", "limiter      bank has postponed 41 jobs", "rate 1/1s has postponed 2 jobs")
+	var qs []queueView
+	r.run("-o", "json", "queue", "ls").want(0).json(&qs)
+	if q := qs[0]; q.Paused["breaker"] != 1 || q.Limited["local"] != 1 || q.Limiters["bank"] != 41 {
+		t.Errorf("%+v", q)
+	}
+	var ws []workerView
+	r.run("-o", "json", "workers", "orders").want(0).json(&ws)
+	if len(ws) != 2 || len(ws[0].Paused)+len(ws[1].Paused) != 1 || ws[0].LimitedBy+ws[1].LimitedBy != "local" || ws[0].Limiters["bank"]+ws[1].Limiters["bank"] != 41 {
+		t.Errorf("%+v", ws)
+	}
+}

@@ -42,6 +42,10 @@ type queueView struct {
 	FullFor   *float64      `json:"full_for"`
 	Scopes    []settingView `json:"scopes"`
 	Versions  []settingView `json:"versions"`
+
+	Paused   map[string]int    `json:"paused_workers"`
+	Limited  map[string]int    `json:"limited_workers"`
+	Limiters map[string]uint64 `json:"postponed_by_limiter"`
 }
 
 type typeView struct {
@@ -112,6 +116,10 @@ type workerView struct {
 	Timeout      *float64           `json:"timeout"`
 	Timeouts     map[string]float64 `json:"timeouts"`
 	DrainTimeout *float64           `json:"drain_timeout"`
+
+	Paused    []string          `json:"paused_for"`
+	LimitedBy string            `json:"limited_by"`
+	Limiters  map[string]uint64 `json:"postponed_by_limiter"`
 }
 
 type checkupView struct {
@@ -120,6 +128,20 @@ type checkupView struct {
 	Text  string `json:"text"`
 	Mend  string `json:"mend"`
 	Error string `json:"error"`
+}
+
+type scheduleView struct {
+	Entry    string  `json:"entry"`
+	Schedule string  `json:"schedule"`
+	Born     *string `json:"born"`
+	Seen     *string `json:"seen"`
+	Silent   bool    `json:"silent"`
+	Last     *string `json:"last"`
+	Scope    string  `json:"scope"`
+	Key      string  `json:"key"`
+	Status   string  `json:"status"`
+	Next     *string `json:"next"`
+	Error    string  `json:"error"`
 }
 
 type jobView struct {
@@ -283,7 +305,7 @@ func viewAct(e *ops.AuditEntry) actView {
 }
 
 func viewWorker(queue string, s *ops.WorkerState) workerView {
-	v := workerView{Worker: s.Owner, Seat: s.Name, Queue: queue, State: s.State, Seen: out.Stamp(s.Seen), PausedBy: []string{}, Types: []typeView{}, ErrorClasses: map[string]uint64{}, Timeouts: map[string]float64{}, Scopes: map[string]string{}}
+	v := workerView{Worker: s.Owner, Seat: s.Name, Queue: queue, State: s.State, Seen: out.Stamp(s.Seen), PausedBy: []string{}, Types: []typeView{}, ErrorClasses: map[string]uint64{}, Timeouts: map[string]float64{}, Scopes: map[string]string{}, Paused: []string{}, Limiters: map[string]uint64{}}
 	if s.Skew != nil {
 		v.Skew = seconds(*s.Skew)
 	}
@@ -313,6 +335,8 @@ func viewWorker(queue string, s *ops.WorkerState) workerView {
 	if !s.Alive() {
 		return v // its last numbers are nobody's any more
 	}
+	v.Paused, v.LimitedBy = append(v.Paused, c.Paused...), c.LimitedBy
+	maps.Copy(v.Limiters, c.Limiters)
 	if c.Minute != nil {
 		v.RunsMin, v.ErrorsMin = &c.Minute.Runs, &c.Minute.Errors
 	}

@@ -1,0 +1,351 @@
+package schedule
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/values"
+)
+
+// This file owns Run: its loop, which alone knows the entries and when each is looked at next. What
+// may wait for others (the user's list, the store, the queues) is done by goroutines, which hand
+// what they found back to the loop. So no lock is held, and a call that hangs holds up its own
+// entry.
+
+const (
+	// askEach is how often the list is asked for, and how long the loop sleeps at most: a clock
+	// that is put forward is noticed then.
+	askEach = time.Minute
+	// tryFor bounds one call of the list, or what one instant takes with the store and the queue.
+	tryFor = 30 * time.Second
+	// endFor is what remains of that when Run shall end.
+	endFor = 10 * time.Second
+)
+
+// Options say how a scheduler runs. nil means the defaults.
+type Options struct {
+	// Logger gets what a person should look at. Default: slog.Default.
+	Logger *slog.Logger
+}
+
+// Run sends the jobs of the entries until ctx ends. Any number of processes may call it with the
+// same store: each instant of each entry is sent by one of them. Their lists should be the same but
+// for deployments; two programs with different entries may share a store.
+//
+// es answers the list; it is asked at the start and each minute, in a goroutine of its own. Where
+// it fails, hangs or answers an entry that makes no sense, the last list goes on, and a WARN says
+// so. At the start such an entry ends Run, with an error that names the field and its limit.
+//
+// Of an entry whose name is new to the store, or stands there with another schedule, no instant
+// before this moment is sent. An entry that comes back unchanged catches up as one whose processes
+// were down.
+//
+// Where the store does not answer, nothing is sent: afterwards Entry.CatchUp decides what is still
+// sent, and a WARN has the count of what is not. Where ctx ends, sends that have begun may end, for
+// at most 10 s; the answer is nil.
+func Run(ctx context.Context, s dedupe.Store, es func(context.Context) ([]Entry, error), o *Options) error {
+	r, err := newRunner(s, es, o)
+	if err != nil {
+		return err
+	}
+	return r.run(ctx)
+}
+
+// runner is one call of Run. Fields without a comment on goroutines are the loop's alone.
+type runner struct {
+	s     dedupe.Store
+	es    func(context.Context) ([]Entry, error)
+	log   *slog.Logger
+	every time.Duration // askEach
+	ahead time.Duration // of this process's clock; of tests
+
+	ctx    context.Context // Run's own
+	work   context.Context // of all calls; it outlasts ctx for a while
+	back   chan func()     // what goroutines hand back to the loop
+	over   chan struct{}   // the loop has ended
+	flying int             // goroutines
+
+	on      map[string]*entry
+	first   bool // a list was taken
+	queue   byTime
+	failing map[string]bool // entries whose last send failed
+	down    int             // how often the store has failed since it answered
+	missed  map[string]int  // instants, by entry, of which no line has told
+
+	passes   time.Time // no pass before, because the store is away
+	passing  bool
+	adopting bool
+	adopts   time.Time // when entries are told to the store again
+	fatal    error
+
+	listOut, storeOut, sendOut engine.Outage
+	lanes                      map[any]chan struct{} // rooms for sends, by queue
+}
+
+// entry is an entry as the loop has it.
+type entry struct {
+	Entry
+	spec  string
+	own   bool
+	known bool      // the store has it: done is set
+	done  time.Time // no instant up to here is open
+	wake  time.Time // when to look again
+	tries int
+	gone  bool
+	at    int // in the queue; -1 = not there
+}
+
+func newRunner(s dedupe.Store, es func(context.Context) ([]Entry, error), o *Options) (*runner, error) {
+	switch {
+	case values.IsNil(s):
+		return nil, errors.New("schedule: Run: the store is nil")
+	case es == nil:
+		return nil, errors.New("schedule: Run: es is nil")
+	}
+	r := &runner{
+		s: s, es: es, log: slog.Default(), every: askEach, back: make(chan func()), over: make(chan struct{}),
+		on: map[string]*entry{}, failing: map[string]bool{}, lanes: map[any]chan struct{}{},
+	}
+	if o != nil && o.Logger != nil {
+		r.log = o.Logger
+	}
+	return r, nil
+}
+
+// now is the time by the wall clock: instants are compared with it.
+func (r *runner) now() time.Time { return time.Now().Round(0).Add(r.ahead) }
+
+func (r *runner) run(ctx context.Context) error {
+	var cancel context.CancelFunc
+	r.ctx = ctx
+	r.work, cancel = context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer close(r.over)
+	asking, stop := context.WithCancel(ctx)
+	defer stop()
+	go r.askAlways(asking)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for ctx.Err() == nil && r.fatal == nil {
+		timer.Reset(r.begin())
+		select {
+		case f := <-r.back:
+			f()
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	timer.Reset(endFor)
+	for late := false; r.flying > 0 && r.fatal == nil; {
+		select {
+		case f := <-r.back:
+			f()
+		case <-timer.C:
+			if late {
+				return nil // a call that does not obey its context
+			}
+			late = true
+			cancel()
+			timer.Reset(time.Second)
+		}
+	}
+	return r.fatal
+}
+
+// fly runs f in a goroutine, and what it answers in the loop.
+func (r *runner) fly(f func() func()) {
+	r.flying++
+	go func() {
+		then := f()
+		r.hand(func() {
+			r.flying--
+			then()
+		})
+	}()
+}
+
+// hand has the loop run f, unless it has ended.
+func (r *runner) hand(f func()) {
+	select {
+	case r.back <- f:
+	case <-r.over:
+	}
+}
+
+// begin begins what is due, and answers how long the loop may sleep.
+func (r *runner) begin() time.Duration {
+	now := r.now()
+	if !r.adopting && !now.Before(r.adopts) && len(r.on) > 0 {
+		r.adopt(now)
+	}
+	until := now.Add(r.every)
+	if r.passing {
+		return r.every // its end wakes the loop
+	}
+	if now.Before(r.passes) {
+		return min(r.every, r.passes.Sub(now))
+	}
+	var due []*entry
+	for len(r.queue) > 0 && !r.queue[0].wake.After(now) {
+		due = append(due, heap.Pop(&r.queue).(*entry))
+	}
+	if len(due) > 0 {
+		rand.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] }) // processes begin elsewhere
+		r.pass(now, due)
+		return r.every
+	}
+	if len(r.queue) > 0 && r.queue[0].wake.Before(until) {
+		until = r.queue[0].wake
+	}
+	if !r.adopting && len(r.on) > 0 && r.adopts.Before(until) {
+		until = r.adopts
+	}
+	return max(time.Millisecond, until.Sub(now))
+}
+
+// askAlways asks for the list until ctx ends. A call that hangs is not joined by another one.
+func (r *runner) askAlways(ctx context.Context) {
+	type answer struct {
+		es  []Entry
+		err error
+	}
+	answers := make(chan answer, 1)
+	asked := false
+	for {
+		if !asked {
+			asked = true
+			call, cancel := context.WithTimeout(ctx, tryFor)
+			go func() {
+				defer cancel()
+				es, err := engine.Guard(func() ([]Entry, error) { return r.es(call) })
+				answers <- answer{es, err}
+			}()
+		}
+		hung := time.NewTimer(tryFor + time.Second)
+		var a answer
+		select {
+		case a = <-answers:
+			asked = false
+		case <-hung.C:
+			a.err = fmt.Errorf("schedule: es has not answered for %v", tryFor)
+		case <-ctx.Done():
+		}
+		hung.Stop()
+		if ctx.Err() != nil {
+			return
+		}
+		r.hand(func() { r.take(a.es, a.err) })
+		pause := r.every
+		if a.err != nil {
+			pause = min(pause, 5*time.Second)
+		}
+		if !retry.Rest(ctx, pause) {
+			return
+		}
+	}
+}
+
+// take takes a new list, as a whole or not at all.
+func (r *runner) take(list []Entry, err error) {
+	var all []*entry
+	if err == nil {
+		all, err = completed(list)
+		if err != nil && !r.first {
+			r.fatal = err
+			return
+		}
+	}
+	if err != nil {
+		if lasts, tell := r.listOut.Fails(engine.Whole, true); tell {
+			r.log.LogAttrs(r.ctx, slog.LevelWarn, "onceq: the list of schedules cannot be taken; the last one goes on", engine.ForSo(lasts), slog.Int("entries", len(r.on)), slog.Any("error", err))
+		}
+		return
+	}
+	if lasted, tell := r.listOut.Succeeds(engine.Whole); tell {
+		r.log.LogAttrs(r.ctx, slog.LevelInfo, "onceq: the list of schedules is taken again", engine.ForSo(lasted))
+	}
+	r.first = true
+	clear(r.lanes) // or queues that are made anew for each list would stay
+	was := r.on
+	r.on = make(map[string]*entry, len(all))
+	for _, e := range all {
+		old := was[e.Name]
+		if old != nil && old.spec == e.spec {
+			old.Entry = e.Entry
+			r.on[e.Name] = old
+			delete(was, e.Name)
+			continue
+		}
+		r.on[e.Name], r.adopts = e, time.Time{}
+	}
+	for name, e := range was { // what is left out, or has another schedule
+		if e.gone = true; e.at >= 0 {
+			heap.Remove(&r.queue, e.at)
+		}
+		delete(r.failing, name)
+	}
+}
+
+// completed are the entries of a list with their defaults. Two of one name are refused.
+func completed(list []Entry) ([]*entry, error) {
+	if len(list) > MaxEntries {
+		return nil, fmt.Errorf("schedule: the list has %d entries, the limit is %d", len(list), MaxEntries)
+	}
+	all := make([]*entry, len(list))
+	names := make(map[string]bool, len(list))
+	for i := range list {
+		c, err := list[i].complete()
+		if err != nil {
+			return nil, err
+		}
+		if names[c.Name] {
+			return nil, fmt.Errorf("schedule: the entry %q: Name stands twice in the list, and a job's key is made of it", c.Name)
+		}
+		names[c.Name] = true
+		e := &entry{Entry: c, at: -1}
+		e.spec, e.own, _ = c.spec()
+		all[i] = e
+	}
+	return all, nil
+}
+
+// later puts an entry into the queue. Nothing else does.
+func (r *runner) later(e *entry, wake time.Time) {
+	if e.wake = wake; !e.gone {
+		heap.Push(&r.queue, e)
+	}
+}
+
+// byTime is a heap of entries by when to look at them.
+type byTime []*entry
+
+func (q byTime) Len() int           { return len(q) }
+func (q byTime) Less(i, j int) bool { return q[i].wake.Before(q[j].wake) }
+func (q byTime) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].at, q[j].at = i, j
+}
+
+// Push is of [heap.Interface].
+func (q *byTime) Push(x any) {
+	e := x.(*entry)
+	e.at = len(*q)
+	*q = append(*q, e)
+}
+
+// Pop is of [heap.Interface].
+func (q *byTime) Pop() any {
+	old := *q
+	e := old[len(old)-1]
+	old[len(old)-1], *q = nil, old[:len(old)-1]
+	e.at = -1
+	return e
+}
