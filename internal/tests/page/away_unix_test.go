@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/internal/child"
 	"github.com/onceq/onceq/internal/chromium"
 	"github.com/onceq/onceq/internal/storecall"
+	"github.com/onceq/onceq/internal/testserver"
 )
 
 // This file owns who goes away amid an act: the browser, and the process that serves the page.
@@ -29,6 +30,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		return
+	}
+	if err := testserver.Together(8); err != nil { // they wait for each other's looks, and compute little
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	os.Exit(m.Run())
 }
