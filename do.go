@@ -474,7 +474,7 @@ func (t *try) answers() (mine, others answer) {
 			mine.Err = t.err
 			return answer{err: &mine}, a
 		}
-	case OutcomeRetried, OutcomeHandedBack:
+	case OutcomeRetried, OutcomePostponed, OutcomeHandedBack:
 		return answer{err: cmp.Or(t.err, verdict.ErrNotCommitted)}, a
 	case OutcomeLeaseLost:
 		return answer{err: &UnsettledError{Key: c.key, Err: ErrLeaseLost, RunErr: t.err}}, a

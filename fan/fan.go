@@ -26,7 +26,8 @@ import (
 // Policy says what a failed child does to its parent.
 type Policy uint8
 
-// The policies.
+// The policies. A child that an operator has cancelled fails the parent under both, because it has
+// no letter.
 const (
 	WaitForReplay Policy = iota // the parent waits until an operator has replayed the child's letter
 	FailParent                  // the parent fails, class [ClassChild]; its own letter can be replayed
@@ -82,8 +83,8 @@ type saved struct {
 // The other errors fail the attempt. They are permanent where repeating cannot help:
 //
 //   - class "config": Children is not valid, or N or Scope is another than in the attempt before;
-//   - class [ClassChild]: a child failed, or is parked, under FailParent. errors.As finds an
-//     *[onceq.FailedError] or *[onceq.ParkedError] that names it;
+//   - class [ClassChild]: a child failed, or is parked, under FailParent, or was cancelled.
+//     errors.As finds an *[onceq.FailedError] or *[onceq.ParkedError] that names it;
 //   - class "unproven": a child has no record, and was due longer ago than the parent's Retention.
 //     It may have been done.
 //
@@ -194,8 +195,9 @@ func until(ctx context.Context) (t time.Time) {
 	return t
 }
 
-// part is how many children are sent before the parent saves how far it is.
-const part = 500
+// part is how many children are sent before the parent saves how far it is. A test has smaller
+// ones.
+var part = 500
 
 // send sends what is not sent yet.
 func (f *fan) send(ctx context.Context) error {

@@ -97,10 +97,10 @@ func (f *fan) judge(now time.Time, from int, rs []*dedupe.Record) error {
 		case r == nil && due.Before(gone), r != nil && r.Status == dedupe.Claimed && r.LeaseUntil.Before(gone):
 			return f.end(onceq.ClassUnproven, "child %d has no end on record, %v: it was due at %s, and may have been done and forgotten since. Do its workers use the scope %q?",
 				from+n, k, due.Format(time.RFC3339), f.Scope)
-		case r == nil || f.c.Failed != FailParent:
-		case r.Status == dedupe.Failed:
+		case r == nil:
+		case r.Status == dedupe.Failed && (f.c.Failed == FailParent || r.ErrClass == onceq.ClassCancelled): // that has no letter
 			return f.end(ClassChild, "child %d: %w", from+n, &onceq.FailedError{Key: k, Fence: r.Fence, Class: r.ErrClass, Text: r.LastErr, At: r.Finished})
-		case r.Status == dedupe.Parked:
+		case r.Status == dedupe.Parked && f.c.Failed == FailParent:
 			return f.end(ClassChild, "child %d: %w", from+n, &onceq.ParkedError{Key: k, Fence: r.Fence, Class: r.ErrClass, Text: r.LastErr, At: r.Finished})
 		}
 	}

@@ -92,18 +92,26 @@ func TestFailParent(t *testing.T) {
 // TestChildErrors: a handler can tell how the child has ended, and the parent's class is its own:
 // that of a child would say of the parent what is not so.
 func TestChildErrors(t *testing.T) {
-	for name, c := range map[string]struct {
-		to   dedupe.Status
-		want func(error) (class string)
-	}{
-		"failed": {dedupe.Failed, func(err error) string {
-			e, _ := errors.AsType[*onceq.FailedError](err)
+	failed := func(err error) string {
+		if e, ok := errors.AsType[*onceq.FailedError](err); ok {
 			return e.Class
-		}},
-		"parked": {dedupe.Parked, func(err error) string {
+		}
+		return "none"
+	}
+	for name, c := range map[string]struct {
+		policy fan.Policy
+		to     dedupe.Status
+		class  string
+		want   func(error) (class string)
+	}{
+		"failed":    {fan.FailParent, dedupe.Failed, "declined", failed},
+		"cancelled": {fan.FailParent, dedupe.Failed, onceq.ClassCancelled, failed},
+		"parked": {fan.FailParent, dedupe.Parked, "interrupted", func(err error) string {
 			e, _ := errors.AsType[*onceq.ParkedError](err)
 			return e.Class
 		}},
+		// It has no letter whose replay one could wait for.
+		"cancelled, the parent waits": {fan.WaitForReplay, dedupe.Failed, onceq.ClassCancelled, failed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var seen error
@@ -112,17 +120,17 @@ func TestChildErrors(t *testing.T) {
 				seen = fan.Out(ctx, j, w.Store, "parts", w.c)
 				return seen
 			}, func(r *rig.Rig) {
-				w.Rig, w.c = r, fan.Children{To: rig.NewQueue(t, queueOf("children")).Broker, Scope: childScope, N: 3, Message: number, Failed: fan.FailParent}
+				w.Rig, w.c = r, fan.Children{To: rig.NewQueue(t, queueOf("children")).Broker, Scope: childScope, N: 3, Message: number, Failed: c.policy}
 				k := childKey(1)
 				q := dedupe.ClaimRequest{Key: k, Token: dedupe.Token{1}, TTL: time.Minute}
 				if _, err := r.Store.Claim(t.Context(), []dedupe.ClaimRequest{q}); err != nil {
 					t.Fatal(err)
 				}
-				r.Store.EndClaim(t, q, dedupe.Settlement{To: c.to, ErrClass: "cancelled", ErrText: "by ana"})
+				r.Store.EndClaim(t, q, dedupe.Settlement{To: c.to, ErrClass: c.class, ErrText: "by ana"})
 				r.Send("p")
 				r.RunFor(3 * time.Second)
 				r.WantStatus("p", dedupe.Failed)
-				if class := onceq.ClassOf(seen); class != fan.ClassChild || c.want(seen) != "cancelled" {
+				if class := onceq.ClassOf(seen); class != fan.ClassChild || c.want(seen) != c.class {
 					t.Errorf("the error %v has the class %q", seen, class)
 				}
 				r.Letter(fan.ClassChild)

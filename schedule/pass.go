@@ -68,7 +68,7 @@ func (r *runner) adopt(now time.Time) {
 				}
 				e.known = true
 				if e.done = opens[i]; now.Add(-e.CatchUp).Before(e.done) {
-					e.done = later(now.Add(-e.CatchUp), told[i].Born)
+					e.done = latest(now.Add(-e.CatchUp), told[i].Born)
 				}
 				r.later(e, now)
 			}
@@ -76,7 +76,7 @@ func (r *runner) adopt(now time.Time) {
 	})
 }
 
-func later(a, b time.Time) time.Time {
+func latest(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
@@ -121,7 +121,7 @@ func adopted(ctx context.Context, s dedupe.Store, told []*controlstore.Scheduled
 			return false // a newer deployment has changed it
 		}
 		e.Born = old.Born
-		opens[i] = later(old.Born, old.Seen)
+		opens[i] = latest(old.Born, old.Seen)
 		return now.Sub(old.Seen) >= seenEach || old.Scope != e.Scope || fresh[i] && now.Sub(old.Seen) > askEach
 	}
 	for _, n := range numbers {

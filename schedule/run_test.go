@@ -335,6 +335,41 @@ func TestShutdownAmidASend(t *testing.T) {
 	})
 }
 
+// TestGoneWhileSending: an entry that is taken out of the list while it is sent ends with that.
+func TestGoneWhileSending(t *testing.T) {
+	inWorld(t, func(w *world) {
+		e := w.entry("hourly", Every(time.Hour))
+		e.To = faultySender{w.queue, faulty.Slow(10 * time.Second)}
+		var now atomic.Pointer[[]Entry]
+		now.Store(&[]Entry{e})
+		goOn(55 * time.Second) // so the list is asked for in the middle of the send
+		defer w.start(w.store, func(context.Context) ([]Entry, error) { return *now.Load(), nil }, func(r *runner) { r.every = 10 * time.Second })()
+		goOn(59*time.Minute + 6*time.Second)
+		now.Store(new([]Entry))
+		goOn(3 * time.Hour)
+		w.wants("hourly", at("01:00:00"))
+	})
+}
+
+// TestShortOutageIsToldOnce: schedulers that start again after a short time tell once of what was
+// missed meanwhile.
+func TestShortOutageIsToldOnce(t *testing.T) {
+	inWorld(t, func(w *world) {
+		e := w.entry("often", Every(5*time.Minute))
+		stop := w.start(w.store, list(e))
+		goOn(6 * time.Minute)
+		stop()
+		goOn(21 * time.Minute) // 10, 15, 20 and 25
+		for range 5 {
+			defer w.start(w.store, list(e))()
+			goOn(5 * time.Second)
+		}
+		if lines := w.log.Lines("missed="); len(lines) != 1 || !strings.Contains(lines[0], "missed=4 ") {
+			t.Errorf("logged %q, want one line with 4", lines)
+		}
+	})
+}
+
 // TestClocksApart: clocks are a minute apart, and each instant is sent once, by the first of them.
 func TestClocksApart(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -417,6 +452,8 @@ func TestOwnSchedule(t *testing.T) {
 // TestBadEntries: a refusal names the field and its limit, before anything is sent.
 func TestBadEntries(t *testing.T) {
 	inWorld(t, func(w *world) {
+		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+		defer cancel()
 		for want, change := range map[string]func(*Entry){
 			"Name: dedupe: bad key: Key is empty":  func(e *Entry) { e.Name = "" },
 			"Name has 256 bytes, the limit is 255": func(e *Entry) { e.Name = strings.Repeat("n", 256) },
@@ -440,19 +477,19 @@ func TestBadEntries(t *testing.T) {
 			if err := e.Validate(); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("Validate: %v, want %q", err, want)
 			}
-			if err := Run(w.Context(), w.store, list(w.entry("fine", Every(time.Second)), e), nil); err == nil || !strings.Contains(err.Error(), want) {
+			if err := Run(ctx, w.store, list(w.entry("fine", Every(time.Second)), e), nil); err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("Run: %v, want %q", err, want)
 			}
 		}
 		twice := list(w.entry("a", Every(time.Hour)), w.entry("a", Every(time.Minute)))
-		if err := Run(w.Context(), w.store, twice, nil); err == nil || !strings.Contains(err.Error(), `"a": Name stands twice`) {
+		if err := Run(ctx, w.store, twice, nil); err == nil || !strings.Contains(err.Error(), `"a": Name stands twice`) {
 			t.Error(err)
 		}
 		many := list(make([]Entry, MaxEntries+1)...)
-		if err := Run(w.Context(), w.store, many, nil); err == nil || !strings.Contains(err.Error(), "the limit is 20000") {
+		if err := Run(ctx, w.store, many, nil); err == nil || !strings.Contains(err.Error(), "the limit is 20000") {
 			t.Error(err)
 		}
-		if Run(w.Context(), nil, many, nil) == nil || Run(w.Context(), w.store, nil, nil) == nil {
+		if Run(ctx, nil, many, nil) == nil || Run(ctx, w.store, nil, nil) == nil {
 			t.Error("a store or a list that is nil was taken")
 		}
 		if len(w.queue.sent) > 0 {

@@ -89,4 +89,9 @@ var fanned = []mutant{
 		Package: "internal/coretest/doing", Test: "TestWait",
 		Why: "a caller waits for a job that has failed",
 	},
+	{
+		File: "do.go", Text: "case OutcomeRetried, OutcomePostponed, OutcomeHandedBack:", With: "case OutcomeRetried, OutcomeHandedBack:",
+		Package: "internal/coretest/doing", Test: "TestDoPostponed",
+		Why: "who calls Do is told that nothing is recorded, where its job was given back",
+	},
 }

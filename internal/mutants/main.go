@@ -22,6 +22,9 @@ import (
 	"time"
 )
 
+// This file owns a run: which rows it plays, how each is built, and what became of it. main calls
+// it, one row after another in one goroutine, and nothing is locked. The tables have a file each.
+
 // The tables by area, one file each.
 var tables = map[string][]mutant{
 	"bridges":   bridges,
@@ -31,10 +34,11 @@ var tables = map[string][]mutant{
 	"databases": databases,
 	"delays":    delays,
 	"engine":    engine,
+	"fan":       fanned,
 	"operators": operators,
 	"page":      page,
+	"schedules": schedules,
 	"security":  security,
-	"fan":       fanned,
 	"steps":     stepped,
 }
 

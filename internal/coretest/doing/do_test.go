@@ -370,3 +370,17 @@ func TestDoConcurrent(t *testing.T) {
 		}
 	})
 }
+
+// TestDoPostponed: a Postpone is an error like any other. The key is given back, and that is
+// recorded, so the caller gets the error itself.
+func TestDoPostponed(t *testing.T) {
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		v, err := d.Do("k", nil, rig.Gives(0, onceq.Postpone(time.Minute, rig.ErrBoom)))
+		var unsettled *onceq.UnsettledError
+		if v != 0 || !errors.Is(err, rig.ErrBoom) || errors.As(err, &unsettled) {
+			t.Errorf("%d, %v; want the error of f", v, err)
+		}
+		v, err = d.Do("k", nil, rig.Gives(7, nil))
+		d.Wants("the next call", v, err, 7, nil)
+	})
+}

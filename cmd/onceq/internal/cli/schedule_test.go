@@ -21,6 +21,7 @@ func TestScheduleLs(t *testing.T) {
 	for _, e := range []*controlstore.Scheduled{
 		{Name: "hourly", Spec: "every 1h0m0s", Scope: "orders:charge", Born: now.Add(-24 * time.Hour), Seen: now},
 		{Name: "it's \x1b[31m", Spec: "5 4 * * * Europe/Berlin", Born: now, Seen: now.Add(-3 * time.Hour)},
+		{Name: "not sent", Spec: "every 1h0m0s", Born: now.Add(-24 * time.Hour), Seen: now},
 		{Name: "own", Spec: "main.moon", Own: true, Born: now, Seen: now},
 	} {
 		if err := controlstore.ChangeSchedules(t.Context(), r.store, controlstore.SchedulePart(e.Name), []*controlstore.Scheduled{e}, func(_, _ *controlstore.Scheduled) bool { return true }); err != nil {
@@ -44,11 +45,11 @@ func TestScheduleLs(t *testing.T) {
 	r.run("schedule", "ls").want(0, "failed", "next: onceq key show orders:charge "+key)
 	var views []scheduleView
 	r.run("schedule", "ls", "-o", "json").want(0).json(&views)
-	if len(views) != 3 || views[0].Entry != "hourly" || views[0].Key != key || views[0].Status != "failed" || views[0].Scope != "orders:charge" ||
+	if len(views) != 4 || views[0].Entry != "hourly" || views[0].Key != key || views[0].Status != "failed" || views[0].Scope != "orders:charge" ||
 		*views[0].Last != hour.Format("2006-01-02T15:04:05.000Z") || *views[0].Next != hour.Add(time.Hour).Format("2006-01-02T15:04:05.000Z") || views[0].Silent {
 		t.Errorf("%+v", views)
 	}
-	if views[1].Next == nil || views[1].Last != nil || !views[1].Silent || views[2].Next != nil || views[2].Error == "" {
+	if views[1].Next == nil || views[1].Last != nil || !views[1].Silent || views[2].Last != nil || views[2].Next == nil || views[3].Next != nil || views[3].Error == "" {
 		t.Errorf("%+v", views[1:])
 	}
 	r.run("schedule", "ls", "orders").want(2)

@@ -1,0 +1,2 @@
+// Package schedules is all tests: schedule.Run beside real stores and workers.
+package schedules
