@@ -193,10 +193,11 @@ func (p *Page) preview(x *plan) (es []edit) {
 		}
 		for j := range g.Letters {
 			e := &g.Letters[j]
-			shown := edit{Key: e.Ref().Key, Before: cut(bodyText(e.Message.Body), 4000)}
-			body, err := mergePatch(e.Message.Body, []byte(x.patch))
-			if shown.After = cut(bodyText(body), 4000); err != nil {
+			shown := edit{Key: e.Ref().Key}
+			if body, err := mergePatch(e.Message.Body, []byte(x.patch)); err != nil {
 				shown.Err = err.Error()
+			} else {
+				shown.Lines = diff(bodyText(e.Message.Body), bodyText(body))
 			}
 			if es = append(es, shown); len(es) == 3 {
 				return es
@@ -304,9 +305,6 @@ func (p *Page) planScreen(a *ask, status int, change func(*view)) error {
 	a.show(status, v)
 	return nil
 }
-
-// Plain is a text that is safe already.
-func (planView) Plain(s string) string { return s }
 
 // Ramp is whether the ramp is chosen at first: yes, unless the form was sent without it.
 func (planView) Ramp(refused string) string {

@@ -40,6 +40,7 @@ var tables = map[string][]mutant{
 	"schedules": schedules,
 	"security":  security,
 	"steps":     stepped,
+	"web":       web,
 }
 
 func main() {
