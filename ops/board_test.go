@@ -134,8 +134,8 @@ func TestBoardOfAHungQueue(t *testing.T) {
 	})
 }
 
-// TestBoardReadsRules: who has made a rule sees it at once, also where a look was under way that has
-// read the rules before, and its end as well.
+// TestBoardReadsRules: who has made a rule sees it at once, also where a look was under way that
+// has read the rules before, and its end as well.
 func TestBoardReadsRules(t *testing.T) {
 	bubble(t, ops.Options{By: "ana"}, func(r *rig) {
 		slow := hung{must(membroker.New(&membroker.Options{Name: "slow"}))}

@@ -244,7 +244,8 @@ func with(of url.Values, pairs ...string) url.Values {
 	return v
 }
 
-// A pause that the queue cannot pay, or canaries that nobody would run, are refused with the reason.
+// A pause that the queue cannot pay, or canaries that nobody would run, are refused with the
+// reason.
 func TestPausedTypeMakesCanariesVacuous(t *testing.T) {
 	n := newNight(t, &Options{Access: who("ana", All)}).usual()
 	n.begun("/q/orders/pause", url.Values{"type": {"charge"}, "for": {"1h"}, "reason": {"bank down"}})

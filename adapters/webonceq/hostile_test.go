@@ -31,7 +31,8 @@ var hostile = []string{
 var (
 	loneTag     = regexp.MustCompile(`<(/?)([a-zA-Z][a-zA-Z0-9]*)([^>]*)>`)
 	attr        = regexp.MustCompile(`\s([^\s=/>"]+)(="[^"]*")?`)
-	timed       = regexp.MustCompile(`(?s)<p class="soft ends">.*?</p>|<small>\+[^<]*</small>`) // there where something took a millisecond
+	// there where something took a millisecond
+	timed       = regexp.MustCompile(`(?s)<p class="soft ends">.*?</p>|<small>\+[^<]*</small>`)
 	hiddenInput = regexp.MustCompile(`<input type="hidden"[^>]*>`)
 	stamps      = regexp.MustCompile(`\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d)?|\d\d:\d\d:\d\d|\d+(\.\d+)?( ms| s| min)( ago)?|\d{10,}|just now|\b[0-9a-f]{8}\b|\+\S+`)
 )
@@ -108,7 +109,8 @@ func TestHostileLetters(t *testing.T) {
 		if f := foreign(body); len(f) > 0 {
 			t.Errorf("%s has %q", path, f)
 		}
-		if i := strings.IndexFunc(hiddenInput.ReplaceAllString(body, ""), steers); i >= 0 { // these are sent back as they are, and not shown
+		// What is hidden is sent back as it is, and not shown.
+		if i := strings.IndexFunc(hiddenInput.ReplaceAllString(body, ""), steers); i >= 0 {
 			t.Errorf("%s has a character that steers the screen, at %d", path, i)
 		}
 		name := path

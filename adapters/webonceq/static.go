@@ -43,8 +43,8 @@ var loaded = sync.OnceValues(func() (map[string]asset, string) {
 	return all, hex.EncodeToString(sum.Sum(nil))[:12]
 })
 
-// lean is a file without what only its authors read: indents, empty lines, lines of comment. None of
-// the files has a text of several lines.
+// lean is a file without what only its authors read: indents, empty lines, lines of comment. None
+// of the files has a text of several lines.
 func lean(file []byte) []byte {
 	var b bytes.Buffer
 	for line := range bytes.Lines(file) {

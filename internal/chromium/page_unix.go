@@ -18,7 +18,7 @@ import (
 // goroutine calls it; events come from the browser's. mu guards what they have told.
 
 // patience is how long a test waits for what must come. It is long because machines are busy.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // Look is how somebody sees a page. Zero is 1280 by 800 pixels with a mouse, in light colours.
 type Look struct {
