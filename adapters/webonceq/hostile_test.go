@@ -29,8 +29,8 @@ var hostile = []string{
 }
 
 var (
-	loneTag     = regexp.MustCompile(`<(/?)([a-zA-Z][a-zA-Z0-9]*)([^>]*)>`)
-	attr        = regexp.MustCompile(`\s([^\s=/>"]+)(="[^"]*")?`)
+	loneTag = regexp.MustCompile(`<(/?)([a-zA-Z][a-zA-Z0-9]*)([^>]*)>`)
+	attr    = regexp.MustCompile(`\s([^\s=/>"]+)(="[^"]*")?`)
 	// there where something took a millisecond
 	timed       = regexp.MustCompile(`(?s)<p class="soft ends">.*?</p>|<small>\+[^<]*</small>`)
 	hiddenInput = regexp.MustCompile(`<input type="hidden"[^>]*>`)
