@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/ops"
 )
@@ -130,6 +131,42 @@ func TestBoardOfAHungQueue(t *testing.T) {
 			}
 			<-b.Changed()
 		}
+	})
+}
+
+// TestBoardReadsRules: who has made a rule sees it at once, also where a look was under way that
+// has read the rules before, and its end as well.
+func TestBoardReadsRules(t *testing.T) {
+	bubble(t, ops.Options{By: "ana"}, func(r *rig) {
+		slow := hung{must(membroker.New(&membroker.Options{Name: "slow"}))}
+		o := must(ops.Open([]ops.Target{{Name: "a", Queue: r.queue, Store: r.store}, {Name: "b", Queue: slow, Store: r.store}}, &ops.Options{By: "ana"}))
+		b := r.board(o, nil)
+		b.ReadRules(r.Context()) // nobody has looked yet
+		must(b.Look(r.Context()))
+		r.wait(time.Second) // the next look has read the rules, and waits for the depth
+		unfollowed := &ops.RuleOptions{Follow: -1}
+		f := must(o.Pause(r.Context(), control.Rule{Queue: "a", Until: time.Now().Add(time.Hour), Reason: "INC-1"}, unfollowed))
+		shows := func(want bool) {
+			t.Helper()
+			s := must(b.Look(r.Context()))
+			for i := range s.Queues {
+				q := &s.Queues[i]
+				if is := q.Queue == "a" && want; (q.Paused != nil) != is || (len(q.Rules) == 1) != is || is && q.Version != f.Version {
+					t.Errorf("%s at %v: %+v of version %d, want %v", q.Queue, time.Now(), q.Rules, q.Version, is)
+				}
+			}
+		}
+		b.ReadRules(r.Context())
+		shows(true)
+		for range 3 {
+			<-b.Changed()
+			shows(true)
+		}
+		f = must(o.Resume(r.Context(), ops.ResumeSpec{Queue: "a", Rule: f.Rules[0].ID, Reason: "INC-1"}, unfollowed))
+		b.ReadRules(r.Context())
+		shows(false)
+		<-b.Changed()
+		shows(false)
 	})
 }
 

@@ -41,6 +41,7 @@ var tables = map[string][]mutant{
 	"security":  security,
 	"limits":    limited,
 	"steps":     stepped,
+	"web":       web,
 }
 
 func main() {
