@@ -24,6 +24,7 @@ func TestPage(t *testing.T) {
 		"two tabs":             twoTabs,
 		"the browser goes":     browserGoes,
 		"the server goes":      serverGoes,
+		"pictures":             takePictures,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
