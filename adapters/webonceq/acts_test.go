@@ -3,6 +3,7 @@ package webonceq
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -94,6 +95,26 @@ func TestNight(t *testing.T) {
 	}
 	if screen := text(n.get("/key?queue=orders&scope=shop%3Acharge&key=order-1").Body.String()); !strings.Contains(screen, "replay by ana") {
 		t.Errorf("the key's time line does not have the replay: %s", screen)
+	}
+}
+
+// The rule: the filter is the plan. The button of a list carries the number, and plans all of it.
+func TestPlanOfAFilter(t *testing.T) {
+	n := newNight(t, &Options{Access: who("ana", All)}).usual()
+	if screen := n.waitLetters(); !strings.Contains(screen, "Plan a replay of all 7") {
+		t.Errorf("%s", text(screen))
+	}
+	screen := n.get("/q/orders/letters?class=timeout").Body.String()
+	if !strings.Contains(screen, "Plan a replay of all 5") || !strings.Contains(screen, `name="class" value="timeout"`) {
+		t.Errorf("%s", text(screen))
+	}
+	plan := n.made(n.begun("/q/orders/plan", url.Values{"class": {"timeout"}}))
+	if screen := text(n.get(plan).Body.String()); !strings.Contains(screen, "class timeout to send 5") {
+		t.Errorf("the plan: %s", screen)
+	}
+	plan = n.made(n.begun("/q/orders/plan", nil))
+	if screen := text(n.get(plan).Body.String()); !strings.Contains(screen, "all letters to send 7") {
+		t.Errorf("the plan: %s", screen)
 	}
 }
 
@@ -235,9 +256,7 @@ func TestRefusalsStandAtTheButton(t *testing.T) {
 
 func with(of url.Values, pairs ...string) url.Values {
 	v := url.Values{}
-	for name, values := range of {
-		v[name] = values
-	}
+	maps.Copy(v, of)
 	for i := 0; i+1 < len(pairs); i += 2 {
 		v.Set(pairs[i], pairs[i+1])
 	}

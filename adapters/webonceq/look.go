@@ -22,7 +22,7 @@ import (
 type card struct {
 	*ops.BoardQueue
 	Line     spark
-	Rate     string // done a minute
+	Rate     string // ended a minute
 	Fail     string // of the last minute
 	FailLong string // since the workers began
 	Bad      bool   // Fail is high
@@ -352,6 +352,6 @@ func sparkOf(ss []ops.Sample) spark {
 	line := strings.TrimSpace(b.String())
 	return spark{
 		Line: line, Area: "0,24 " + line + " 100,24",
-		Text: fmt.Sprintf("done a minute over the last %s, at most %s", span(ss[len(ss)-1].At.Sub(ss[0].At)), number(strconv.FormatFloat(top, 'f', 0, 64))),
+		Text: fmt.Sprintf("jobs that ended a minute, over the last %s, at most %s", span(ss[len(ss)-1].At.Sub(ss[0].At)), number(strconv.FormatFloat(top, 'f', 0, 64))),
 	}
 }

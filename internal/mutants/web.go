@@ -77,11 +77,6 @@ var web = []mutant{
 		Why: "each open tab holds a goroutine and a connection, without a limit",
 	},
 	{
-		File: "adapters/webonceq/templates/frame.html", Text: "<title>{{text .Heading}}", With: "<title>{{.Heading}}",
-		Package: "adapters/webonceq", Test: "TestHostileLetters",
-		Why: "a key turns the text of the browser's tab around",
-	},
-	{
 		File: "ops/key.go", Text: "l.Letter.Message = o.shown(l.Letter.Message)", With: "_ = o.shown",
 		Package: "ops", Test: "TestLettersAreRedacted",
 		Why: "a key's time line shows what Options.Redact hides everywhere else",
