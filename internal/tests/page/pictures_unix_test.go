@@ -17,7 +17,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/internal/chromium"
 )
 
@@ -43,9 +42,9 @@ var pictures = []struct {
 	{"queues-1280-dark", chromium.Look{Width: 1280, Height: 720, Dark: true}, func(s *scene, p *chromium.Page) { p.Go(s.url + "/") }},
 	{"letters-360-dark", chromium.Look{Width: 360, Height: 640, Touch: true, Dark: true}, func(s *scene, p *chromium.Page) {
 		p.Go(s.url + "/q/orders/letters")
-		p.See("letters looked at")
+		p.Until("document.querySelectorAll('article.group').length > 1 && !document.querySelector('#pass .busy')")
 	}},
-	{"plan-360-light", phone, planned},
+	{"plan-360-light", chromium.Look{Width: 360, Height: 940, Touch: true}, planned},
 	{"act-1280-light", chromium.Look{Width: 1280, Height: 560}, func(s *scene, p *chromium.Page) {
 		planned(s, p)
 		var take string
@@ -75,7 +74,7 @@ func takePictures(t *testing.T, b *chromium.Browser) {
 	if *update { // so that there is a history
 		for i := range 12 {
 			s.fetch("/")
-			s.card("orders", "w-1/1", func(c *control.WorkerStatus) { c.Busy, c.Rate = 40+3*i, 200+float64(i*i*37%500) })
+			s.crew(i)
 			seen := s.fetch("/api/queues.json")
 			s.until("another look", func() bool { return s.fetch("/api/queues.json") != seen })
 		}
@@ -84,6 +83,7 @@ func takePictures(t *testing.T, b *chromium.Browser) {
 		}
 	}
 	for _, x := range pictures {
+		s.crew(11)
 		p := s.enter(t, b, "ana", x.look)
 		x.show(s, p)
 		p.Until("document.fonts.status == 'loaded'")
