@@ -434,3 +434,65 @@ func TestBoardPassEnds(t *testing.T) {
 		r.wait(2 * time.Hour)
 	})
 }
+
+// TestBoardPassBesideAnAct: a pass that held the letters would make an act take them for gone. So
+// an act waits for a pass, and while it goes on nobody else goes through its letters; then anybody
+// may.
+func TestBoardPassBesideAnAct(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		r.letters(400, 1)
+		o, _ := r.behind(time.Second, ops.Options{By: "ana"})
+		b := r.board(o, nil)
+		x := r.running(&ops.RunningOptions{Board: b})
+		spec := ops.ReplaySpec{Queue: "orders", Reason: "x", ReplayOptions: dlq.ReplayOptions{PerSecond: 5}}
+		plan := must(o.PlanReplay(r.Context(), spec))
+		must(b.Pass("orders"))
+		r.wait(5 * time.Second)
+		id := must(x.Replay(r.Context(), o.As("ben"), plan))
+		r.wait(time.Second)
+		if a, _ := x.Act(id); a.Sent != 0 || a.Audit != "" || !must(b.Letters("orders")).Ended.IsZero() {
+			t.Errorf("it did not wait for the pass: %+v", a)
+		}
+		r.until(x, id, func(a *ops.RunningAct) bool { return a.Sent == 5 })
+		if l := r.passed(b); l.Seen != 400 || l.Err != nil {
+			t.Errorf("the pass saw %d, %v", l.Seen, l.Err)
+		}
+		if _, err := b.Pass("orders"); !errors.Is(err, ops.ErrLettersBusy) || !errors.Is(err, ops.ErrRefused) {
+			t.Error(err)
+		}
+		if err := b.WithLetters(r.Context(), "orders", func(context.Context) error { return nil }); !errors.Is(err, ops.ErrLettersBusy) {
+			t.Error(err)
+		}
+		if a := r.until(x, id, hasEnded); a.Err != nil || a.Sent != len(plan.Letters) || a.Report.Missing != 0 {
+			t.Errorf("%+v", a)
+		}
+		must(b.Pass("orders"))
+		r.passed(b)
+	})
+	// An act that waits for a plan is stopped, and has begun nothing; its plan is as good as
+	// before.
+	bubble(t, ops.Options{}, func(r *rig) {
+		r.letters(30, 1)
+		b := r.board(r.ops, nil)
+		x := r.running(&ops.RunningOptions{Board: b})
+		var id string
+		var plan *ops.ReplayPlan
+		if err := b.WithLetters(r.Context(), "orders", func(context.Context) error {
+			plan = r.plan(dlq.ReplayOptions{})
+			id = must(x.Replay(r.Context(), r.ops, plan))
+			r.wait(time.Minute)
+			if err := x.Stop(id, "ben"); err != nil {
+				t.Error(err)
+			}
+			if a := r.until(x, id, hasEnded); !errors.Is(a.Err, dlq.ErrStopped) || a.Sent != 0 || a.Audit != "" {
+				t.Errorf("%+v", a)
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+		if a := r.until(x, must(x.Replay(r.Context(), r.ops, plan)), hasEnded); a.Err != nil || a.Sent == 0 {
+			t.Errorf("%+v", a)
+		}
+	})
+}

@@ -39,6 +39,7 @@ var tables = map[string][]mutant{
 	"page":      page,
 	"schedules": schedules,
 	"security":  security,
+	"limits":    limited,
 	"steps":     stepped,
 	"web":       web,
 }

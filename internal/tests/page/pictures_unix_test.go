@@ -20,9 +20,9 @@ import (
 	"github.com/onceq/onceq/internal/chromium"
 )
 
-// This file owns the pictures of docs/page.md and the README: make pictures takes them. A test takes
-// each again, and asks for its size and for the browser's complaints. It does not compare pixels,
-// because another machine has other fonts.
+// This file owns the pictures of docs/page.md and the README: make pictures takes them. A test
+// takes each again, and asks for its size and for the browser's complaints. It does not compare
+// pixels, because another machine has other fonts.
 
 var update = flag.Bool("update", false, "write the pictures into docs/pictures")
 
