@@ -58,6 +58,7 @@ var pictures = []struct {
 
 func planned(s *scene, p *chromium.Page) {
 	p.Go(s.url + "/q/orders/letters")
+	p.Until("document.querySelector('article.group') && !document.querySelector('#pass .busy')")
 	p.Tap("article.group:first-of-type h2 a")
 	p.Tap("=Plan a replay")
 	p.See("reopen their failure")
