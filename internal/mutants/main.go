@@ -39,7 +39,9 @@ var tables = map[string][]mutant{
 	"page":      page,
 	"schedules": schedules,
 	"security":  security,
+	"limits":    limited,
 	"steps":     stepped,
+	"web":       web,
 }
 
 func main() {
