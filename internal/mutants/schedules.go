@@ -94,4 +94,19 @@ var schedules = []mutant{
 		Package: "cmd/onceq/internal/cli", Test: "TestScheduleLs",
 		Why: "operators see an instant as sent that was not",
 	},
+	{
+		File: "schedule/pass.go", Text: "e.done, e.left = l.done, l.left", With: "e.done = l.done",
+		Package: "schedule", Test: "TestPoisonedInstant",
+		Why: "an instant that could not be sent at once is never tried again",
+	},
+	{
+		File: "schedule/pass.go", Text: "case errors.Is(err, control.ErrInvalid): // others' entries go on", With: "case false:",
+		Package: "schedule", Test: "TestFullList",
+		Why: "one tenant's many entries keep everybody's from being sent",
+	},
+	{
+		File: "limit/shared.go", Text: "case r.Status == dedupe.Claimed && time.Until(r.LeaseUntil) <= placeTTL:", With: "case r.Status == dedupe.Claimed:",
+		Package: "limit", Test: "TestSharedTakerDies",
+		Why: "a block whose taker died is nobody's while the clock is behind",
+	},
 }
