@@ -31,7 +31,8 @@ const (
 	// keptBeyond is for how long the record of an instant is kept beyond CatchUp, and beyond the
 	// next instant: so operators see the last one, and a count of missed ones is right.
 	keptBeyond = 24 * time.Hour
-	// mostOpen bounds the instants of an entry that one pass looks at, and that wait for another try.
+	// mostOpen bounds the instants of an entry that one pass looks at: those that wait for another
+	// try, and new ones.
 	mostOpen = 1000
 	// sendsAtOnce bounds the sends of one queue that run at once.
 	sendsAtOnce = 64
