@@ -8,12 +8,12 @@ var engine = []mutant{
 	},
 	{
 		File: "dedupe/pgstore/settle.go", Text: " AND g.status {<>} 'released'`", With: "`",
-		Package: "dedupe/pgstore", Test: "TestConformance/pgx/late-release-stays-parked",
+		Package: "dedupe/pgstore", Test: "TestConformance/pgx/late-release-stays-parked", Server: true,
 		Why: "the same on PostgreSQL (needs a server)",
 	},
 	{
 		File: "dedupe/dynamostore/settle.go", Text: "case t.To == dedupe.Released && !t.Unparks:", With: "case false:",
-		Package: "dedupe/dynamostore", Test: "TestConformance/late-release-stays-parked",
+		Package: "dedupe/dynamostore", Test: "TestConformance/late-release-stays-parked", Server: true,
 		Why: "the same on DynamoDB (needs a server)",
 	},
 	{
