@@ -5,6 +5,8 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -156,4 +158,60 @@ func readUnits(t *testing.T, page string) (units []unit) {
 		}
 	}
 	return units
+}
+
+// suiteCases returns the names of the cases of brokertest and dedupetest. Each of them has a broken
+// driver or store that it must refuse, as the suites' own tests see to.
+func suiteCases(t *testing.T) map[string]bool {
+	t.Helper()
+	cases := map[string]bool{}
+	name := regexp.MustCompile("Name: +\"([a-z0-9-]+)\"")
+	for _, dir := range []string{"broker/brokertest", "dedupe/dedupetest"} {
+		files, err := filepath.Glob(filepath.Join(root, dir, "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			text, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range name.FindAllStringSubmatch(string(text), -1) {
+				cases[m[1]] = true
+			}
+		}
+	}
+	return cases
+}
+
+var quoted = regexp.MustCompile("`([^`]+)`")
+
+// namesCase reports whether a rule names a case, or all of an area as `i5-…` does.
+func namesCase(text string, cases map[string]bool) bool {
+	for _, m := range quoted.FindAllStringSubmatch(text, -1) {
+		area, all := strings.CutSuffix(m[1], "…")
+		if cases[m[1]] || all && area != "" {
+			return true
+		}
+	}
+	return false
+}
+
+func TestDump(t *testing.T) {
+	cases := suiteCases(t)
+	for _, page := range rulePages {
+		for _, u := range readUnits(t, page) {
+			if namesCase(u.text, cases) {
+				continue
+			}
+			held := hasRule(func(rule string) bool {
+				of, text, _ := strings.Cut(rule, ": ")
+				return of == page && strings.Contains(u.text, text)
+			})
+			if held {
+				continue
+			}
+			t.Logf("%s:%d [%s] %.130s", page, u.line, u.heading, u.text)
+		}
+	}
 }

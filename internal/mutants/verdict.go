@@ -113,4 +113,54 @@ var judged = []mutant{
 		Package: "internal/verdict", Test: "TestJudge",
 		Why: "a letter does not say that a transaction was not committed",
 	},
+	{
+		File: "internal/verdict/handled.go", Text: "case h.Panicked:\n\t\te.Returned = Panic", With: "case h.Panicked:\n\t\te.Returned = Error",
+		Package: "internal/verdict", Test: "TestOf",
+		Why: "under Park a job that panicked is tried again, although nobody knows what it did",
+	},
+	{
+		File: "internal/verdict/handled.go", Text: "errors.As(h.Err, &notBegun):\n\t\te.Returned = NotBegun", With: "errors.As(h.Err, &notBegun):\n\t\te.Returned = Error",
+		Package: "internal/verdict", Test: "TestOf",
+		Why: "messages that no consumer took fail",
+	},
+	{
+		File: "internal/verdict/handled.go", Text: "errors.As(h.Err, &permanent):\n\t\te.Returned = Permanent", With: "errors.As(h.Err, &permanent):\n\t\te.Returned = Error",
+		Package: "internal/verdict", Test: "TestOf",
+		Why: "Permanent changes nothing",
+	},
+	{
+		File: "internal/verdict/handled.go", Text: "e.Returned, after = Postpone, postpone.After", With: "e.Returned = Postpone",
+		Package: "internal/verdict", Test: "TestOf",
+		Why: "a job that sleeps comes again at once",
+	},
+	{
+		File: "internal/verdict/handled.go", Text: "e.Asks, after = true, retry.After", With: "e.Asks = true",
+		Package: "internal/verdict", Test: "TestOf",
+		Why: "a job whose handler asked for a delay comes again at once",
+	},
+	{
+		File: "internal/verdict/handled.go", Text: "case cause == nil:\n\t\treturn Uncut", With: "case cause == nil:\n\t\treturn ByCaller",
+		Package: "internal/verdict", Test: "TestOf",
+		Why: "under Park each plain error parks its job",
+	},
+	{
+		File: "internal/verdict/handled.go", Text: "\t\treturn ByTaker", With: "\t\treturn ByUnconfirmed",
+		Package: "internal/verdict", Test: "TestOf",
+		Why: "a worker that was overtaken settles by a token that is no longer the record's",
+	},
+	{
+		File: "internal/verdict/handled.go", Text: "\t\treturn ByTimeout", With: "\t\treturn ByCaller",
+		Package: "internal/verdict", Test: "TestOf",
+		Why: "a job that is too slow has the class of its handler's error",
+	},
+	{
+		File: "internal/verdict/handled.go", Text: "\t\treturn ByUnconfirmed", With: "\t\treturn ByCaller",
+		Package: "internal/verdict", Test: "TestOf",
+		Why: "jobs that a hung store cut off look like failures of their handler",
+	},
+	{
+		File: "internal/verdict/handled.go", Text: "\t\treturn ByDrain", With: "\t\treturn ByCaller",
+		Package: "internal/verdict", Test: "TestOf",
+		Why: "each deploy costs the jobs that it cuts off an attempt",
+	},
 }
