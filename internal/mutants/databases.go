@@ -5,6 +5,7 @@ package main
 
 var databases = []mutant{
 	{
+		Rule: "contracts: Each call sets the planner to index lookups",
 		File: "dedupe/pgstore/claim.go", Text: `g.new_key OFFSET 0) t ON true`, With: `g.new_key) t ON true`,
 		Package: "dedupe/pgstore", Test: "TestLookups", Server: true,
 		Why: "a connection that has planned on an empty, vacuumed table reads the whole table at each claim, however it grows",
@@ -17,11 +18,13 @@ WHERE (SELECT`,
 		Why: "the same, in each renewal and settlement that could not write all",
 	},
 	{
+		Rule: "contracts: A row's place counts with its partition",
 		File: "dedupe/pgstore/pipeline.go", Text: "t.ctid {=} g.place AND t.tableoid {=} g.part", With: "t.ctid {=} g.place",
 		Package: "dedupe/pgstore", Test: "TestLookupsOfPartitions", Server: true,
 		Why: "on a partitioned table a renewal or a settlement writes into the records of other keys",
 	},
 	{
+		Rule: "contracts: *Ordered fences*",
 		File: "internal/engine/claim.go", Text: "f != 0 && f <= known", With: "f != 0 && f <= known && false",
 		Package: "internal/coretest/outages", Test: "TestStoreWentBack",
 		Why: "a database that was restored under running workers gives out fences a second time, and nobody says a word",
@@ -62,6 +65,7 @@ WHERE (SELECT`,
 		Why: "a busy worker keeps the file to itself, and other programs' transactions are refused",
 	},
 	{
+		Rule: "contracts: sqlitestore's `Commit(ctx, job, f)`",
 		File: "dedupe/sqlitestore/commit.go", Text: "s.sql.complete, &lease, job, nil); err != nil {", With: "s.sql.complete, &lease, job, nil); err != nil && f == nil {",
 		Package: "dedupe/sqlitestore", Test: "TestCommitRefused",
 		Why: "a handler whose claim was taken away has its effect beside the other's",
@@ -193,6 +197,7 @@ WHERE (SELECT`,
 		Why: "Whoever may connect to the database makes a worker look as often as he notifies.",
 	},
 	{
+		Rule: "contracts: `CompleteTx(ctx, tx, job, result)` settles inside",
 		File: "dedupe/pgstore/complete.go", Text: `t.Elem().Name() == "dbSimulatedNestedTx"`, With: `t.Elem().Name() == "nobody"`,
 		Package: "dedupe/pgstore", Test: "TestCompleteTxSavepoint", Server: true,
 		Why: "a library that nests transactions has its effects once for each attempt",
