@@ -11,6 +11,7 @@ var databases = []mutant{
 		Why: "a connection that has planned on an empty, vacuumed table reads the whole table at each claim, however it grows",
 	},
 	{
+		Rule: "contracts: Each key is looked up once in a call",
 		File: "dedupe/pgstore/renew.go", Text: `t.key {=} g.key OFFSET 0) t
 WHERE (SELECT`, With: `t.key {=} g.key) t
 WHERE (SELECT`,
@@ -55,6 +56,7 @@ WHERE (SELECT`,
 		Why: "an idle worker goes on beside a store that was restored behind it",
 	},
 	{
+		Rule: "contracts: **SQLite.**",
 		File: "internal/sqlitewriter/writer.go", Text: "len(w.turns) == 0 || len(w.queue) > 0 && time.Since(since) > stint", With: "len(w.turns) == 0 || since.IsZero()",
 		Package: "internal/sqlitewriter", Test: "TestTurns",
 		Why: "while handlers commit, no claim, renewal or settlement gets through, and leases run out",
@@ -208,6 +210,7 @@ WHERE (SELECT`,
 		Why: "a pooler that knows no prepared statements passes Migrate, and then nearly nothing works",
 	},
 	{
+		Rule: "contracts: | after a copy or a restore",
 		File: "dedupe/pgstore/migrate.go", Text: "greatest(f.clock {+} $1::bigint, $3::bigint)", With: "(f.clock {+} $1::bigint)",
 		Package: "dedupe/pgstore", Test: "TestRaiseFence", Server: true,
 		Why: "after a restore to some seconds ago the fences since come a second time",

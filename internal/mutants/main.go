@@ -2,6 +2,7 @@
 //
 //	go run ./internal/mutants              all that need no server
 //	go run ./internal/mutants all          all of them
+//	go run ./internal/mutants server       those that need one
 //	go run ./internal/mutants core clouds  those of some areas
 //	go run ./internal/mutants settle.go    those whose file, test, rule or reason holds a text
 //	go run ./internal/mutants -list        the table, without playing it
@@ -130,7 +131,7 @@ func chosen(words []string) (rows []row, left int) {
 // asked reports whether one of the words names the mutant.
 func asked(words []string, area string, m mutant) bool {
 	return slices.ContainsFunc(words, func(w string) bool {
-		return w == area || slices.ContainsFunc([]string{m.File, m.Test, m.Rule, m.Why}, func(s string) bool {
+		return w == area || w == "server" && m.Server || slices.ContainsFunc([]string{m.File, m.Test, m.Rule, m.Why}, func(s string) bool {
 			return strings.Contains(s, w)
 		})
 	})
