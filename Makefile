@@ -19,8 +19,10 @@ BENCHFLAGS ?=
 # for each fuzz function; left alone, go takes up to a minute to shrink an input that is merely new
 FUZZTIME ?= 20s
 FUZZFLAGS ?= -fuzzminimizetime 1s
-# how often make soak kills or stops a worker; make proof does so 24 times
+# how often make chaos kills or stops a worker; make proof does so 24 times
 ROUNDS ?= 200
+# how long make soak plays
+SECONDS ?= 600
 
 # Every module with code of ours. go.work joins them, but for internal/bench, whose libraries would raise the versions of all.
 MODULES := $(patsubst %/go.mod,%,$(shell find . -name go.mod ! -path './.*' ! -path './internal/tools/*' | sort))
@@ -39,7 +41,7 @@ PACKAGES = $(GO) list -f '{{.ImportPath}} {{.Dir}}' $(or $(PKGS),work)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo drill demo-agent quick test proof weight apart soak compat mutants rehearsal check fmt-check vet fix-check staticcheck tidy-check walls alerts bench lint fuzz fmt
+.PHONY: help demo drill demo-agent quick test proof weight apart soak chaos compat mutants rehearsal check fmt-check vet fix-check staticcheck tidy-check walls alerts bench lint fuzz fmt
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -73,7 +75,10 @@ apart: ## build and test each module by itself, without go.work
 		$(TESTRUN) env GOWORK=off $(GO) -C $$m test $(TESTFLAGS) ./... || exit 1; \
 	done
 
-soak: ## kill and stop worker processes ROUNDS (200) times, on every store (make proof: 24 times)
+soak: ## play random worlds for SECONDS (600), in virtual time, and print the seeds that fail
+	$(GO) run ./internal/soak -seconds $(SECONDS)
+
+chaos: ## kill and stop worker processes ROUNDS (200) times, on every store (make proof: 24 times)
 	$(MAKE) test PKGS='./internal/tests/chaos -rounds $(ROUNDS)' TESTFLAGS='-count=1 -v -timeout 60m'
 
 compat: ## run pgstore's and pgbroker's tests on each PostgreSQL from 13 to 18, and through PgBouncer, where these can be had (ARGS='14 pgbouncer')

@@ -28,7 +28,8 @@ func (b *bounds) lowest() (slots int, by string) {
 		}
 	}
 	for _, n := range b.brakes {
-		if n > 0 && (slots == 0 || n < slots) {
+		// One that pauses bounds as well: a probe's limit must not end before the pause begins.
+		if n = max(1, n); slots == 0 || n < slots {
 			slots, by = n, ReasonBreaker
 		}
 	}

@@ -86,7 +86,8 @@ func await(ctx context.Context, s dedupe.Store, k dedupe.Key) (*dedupe.Record, e
 //   - claimed under a living lease, for a message: it runs now, and that message comes again where
 //     it fails.
 //   - failed or parked, beside a *[FailedError] or *[ParkedError]: another message would not run,
-//     and become a dead letter. Replay the one that there is.
+//     and become a dead letter. Replay the one that there is. Of a job that was cancelled there is
+//     none, and another message would be acked.
 //
 // Otherwise the message is sent, and the record is nil: there is none, the job waits to be tried
 // again, its lease is dead, a call of [Do] has it, or the store did not answer within

@@ -72,7 +72,7 @@ type Meta struct {
 	// Key is the idempotency key; empty means that ID is.
 	Key string
 	// CorrelationID is for logs and traces: it joins what one request or job has caused. Where it
-	// is empty onceq.Send sets it.
+	// is empty onceq.Send sets it, unless the message is larger than half of what the queue takes.
 	CorrelationID string
 	// Created is when the job was made. Times travel in milliseconds.
 	Created time.Time

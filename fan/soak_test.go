@@ -21,10 +21,13 @@ import (
 // sum of all of its children.
 func TestSoak(t *testing.T) {
 	const worlds, parents, n = 4, 3, 520
-	seed := proof.Seed(t)
-	for world := range uint64(worlds) {
-		t.Run(fmt.Sprint(world), func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(seed, world))
+	seeds := proof.Seeds(t)
+	for seeds[len(seeds)-1]-seeds[0] < worlds-1 {
+		seeds = append(seeds, seeds[len(seeds)-1]+1)
+	}
+	for _, seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(seed, 1))
 			play(t, n, func(w *family) {
 				w.works(func(ctx context.Context, j *onceq.Job, i int) error {
 					if i%97 == 5 {

@@ -51,9 +51,9 @@ type BreakerOptions struct {
 // run, as a probe. If that fails, it waits twice as long, up to 5 minutes; else all goes on.
 //
 // A run that fails while the breaker is open, as a probe or because it had begun before, is
-// postponed: it is no attempt. Only where the handler says Permanent or Unknown, or where it was
-// the job's last attempt, its error stays what it is. So an outage of hours costs each process
-// fewer attempts than Least, however many jobs wait.
+// postponed: it is no attempt. Its error stays what it is where the handler says Permanent, says
+// Unknown under Park, or where it was the job's last attempt. So an outage of hours costs each
+// process fewer attempts than Least, however many jobs wait.
 //
 // All methods may be called from any goroutine.
 type Breaker struct {
@@ -186,9 +186,10 @@ func isNeutral(ctx context.Context, err error, ended bool) bool {
 }
 
 // isFinal reports whether an error says what is to become of its job whatever is away. A handler
-// that knows its attempt for the last one has undone what it did.
+// that knows its attempt for the last one has undone what it did. Where the error is of Unknown, a
+// Postpone around it parks the job under Park, as it would by itself.
 func isFinal(j *onceq.Job, err error) bool {
-	return errors.As(err, new(*verdict.PermanentError)) || errors.As(err, new(*verdict.UnknownError)) || j.LastAttempt()
+	return errors.As(err, new(*verdict.PermanentError)) || j.LastAttempt()
 }
 
 // enter is asked before a run. wait is how long it must not begin.

@@ -40,7 +40,7 @@ func TestBreakerOutage(t *testing.T) {
 			b.Watch(worker)
 			stop := w.run(worker)
 			w.send("a", before)
-			pass(6 * time.Second)
+			pass(time.Minute)
 			away.Store(true)
 			w.send("a", 200)
 			pass(6 * time.Hour)
@@ -126,7 +126,7 @@ func TestBreakerLeavesErrors(t *testing.T) {
 					t.Errorf("it is %s", s)
 				}
 				if w.ends(c.ends) != 1 {
-					t.Errorf("%+v", w.reports)
+					t.Errorf("%+v", w.all())
 				}
 				stop()
 			})

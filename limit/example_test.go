@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/peak"
 	"github.com/onceq/onceq/limit"
 )
 
@@ -97,4 +98,72 @@ func ExampleBreaker() {
 	defer mu.Unlock()
 	fmt.Println("calls:", calls)
 	// Output: calls: 6
+}
+
+// Two processes share what an API allows: two calls a minute. The third waits, whoever makes it.
+func ExampleShared() {
+	store, _ := memstore.New(nil)
+	one, err := limit.Shared(store, "bank", 2, time.Minute)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	other, _ := limit.Shared(store, "bank", 2, time.Minute)
+	for _, process := range []limit.Limiter{one, other, one, other} {
+		wait, err := process.Reserve(context.Background(), limit.Ask{})
+		fmt.Println(wait == 0, err)
+	}
+	// Output:
+	// true <nil>
+	// true <nil>
+	// false <nil>
+	// false <nil>
+}
+
+// A database takes one import at a time, from all processes.
+func ExampleSlots() {
+	store, _ := memstore.New(nil)
+	places, err := limit.Slots(store, "imports", 1)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	var running peak.Gauge
+	done := make(chan struct{}, 3)
+	handler := onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
+		running.In()
+		defer running.Out()
+		<-time.After(time.Millisecond)
+		done <- struct{}{}
+		return nil
+	})
+	work(onceq.Chain(handler, places), 3, func(*onceq.Worker) {}, func() {
+		for range 3 {
+			<-done
+		}
+	})
+	fmt.Println("at once:", running.Top())
+	// Output: at once: 1
+}
+
+// The program itself bounds a worker, here because its database is busy.
+func Example_workerLimit() {
+	began := make(chan *onceq.Worker, 1)
+	var w *onceq.Worker
+	handler := onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
+		began <- w
+		return nil
+	})
+	work(handler, 1, func(made *onceq.Worker) {
+		w = made
+		w.Limit(3)
+	}, func() {
+		w := <-began
+		fmt.Println(w.Stats().Slots)
+		w.Limit(0)
+		fmt.Println(w.Stats().Slots)
+	})
+	// Output:
+	// 3
+	// 10
 }

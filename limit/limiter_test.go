@@ -39,8 +39,8 @@ func TestLimiterFails(t *testing.T) {
 					w.send("a", 1)
 					pass(time.Hour)
 					var classes []string
-					for i := range w.reports {
-						classes = append(classes, string(w.reports[i].Outcome)+" "+w.reports[i].ErrClass)
+					for i := range w.all() {
+						classes = append(classes, string(w.all()[i].Outcome)+" "+w.all()[i].ErrClass)
 					}
 					if want := []string{"retried limit", "retried limit", "failed limit"}; !slices.Equal(classes, want) {
 						t.Errorf("%q, want %q", classes, want)
@@ -69,11 +69,11 @@ func TestExpiresBeforeItsTime(t *testing.T) {
 			}
 			pass(2 * time.Hour)
 			var got []onceq.Outcome
-			for i := range w.reports {
-				got = append(got, w.reports[i].Outcome)
+			for i := range w.all() {
+				got = append(got, w.all()[i].Outcome)
 			}
-			if want := []onceq.Outcome{onceq.OutcomePostponed, onceq.OutcomeExpired}; !slices.Equal(got, want) || w.reports[0].Delay > after {
-				t.Errorf("%v, delayed for %v; want %v", got, w.reports[0].Delay, want)
+			if want := []onceq.Outcome{onceq.OutcomePostponed, onceq.OutcomeExpired}; !slices.Equal(got, want) || w.all()[0].Delay > after {
+				t.Errorf("%v, delayed for %v; want %v", got, w.all()[0].Delay, want)
 			}
 			if len(w.begins("")) != 0 {
 				t.Error("it ran")
@@ -103,13 +103,13 @@ func TestDrainWhileItWaits(t *testing.T) {
 					w.send("a", 1)
 					pass(10 * time.Millisecond)
 					stop()
-					if n := w.ends(onceq.OutcomeHandedBack); n != 1 || len(w.reports) != 1 || len(w.begins("a")) > 0 {
-						t.Errorf("%+v", w.reports)
+					if n := w.ends(onceq.OutcomeHandedBack); n != 1 || len(w.all()) != 1 || len(w.begins("a")) > 0 {
+						t.Errorf("%+v", w.all())
 					}
 					stop = w.run(w.worker(w.begun(0), nil))
 					pass(time.Second)
-					if n := w.ends(onceq.OutcomeDone); n != 1 || w.reports[1].Attempt != 1 {
-						t.Errorf("%+v", w.reports)
+					if n := w.ends(onceq.OutcomeDone); n != 1 || w.all()[1].Attempt != 1 {
+						t.Errorf("%+v", w.all())
 					}
 					stop()
 				})
@@ -132,12 +132,12 @@ func TestStacked(t *testing.T) {
 		pass(10 * time.Minute)
 		at := append(w.begins("a"), w.begins("b")...)
 		slices.SortFunc(at, time.Time.Compare)
-		if n := windowed(at, time.Minute); len(at) != 65 || n > 20 || w.most > 2 || windowed(w.begins("a"), time.Minute) > 30 {
-			t.Errorf("%d ran, %d in a minute, %d at once", len(at), n, w.most)
+		if n := windowed(at, time.Minute); len(at) != 65 || n > 20 || w.atOnce() > 2 || windowed(w.begins("a"), time.Minute) > 30 {
+			t.Errorf("%d ran, %d in a minute, %d at once", len(at), n, w.atOnce())
 		}
 		names := map[string]bool{}
-		for i := range w.reports {
-			names[w.reports[i].Limiter] = true
+		for i := range w.all() {
+			names[w.all()[i].Limiter] = true
 		}
 		if !names["api"] || !names["db"] && !names["rate 30/1m0s"] {
 			t.Errorf("postponed by %v", names)

@@ -188,3 +188,17 @@ type limiterFunc func(ctx context.Context, a limit.Ask) (time.Duration, error)
 func (f limiterFunc) Reserve(ctx context.Context, a limit.Ask) (time.Duration, error) {
 	return f(ctx, a)
 }
+
+// all are the reports so far.
+func (w *world) all() []onceq.JobReport {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.reports)
+}
+
+// atOnce is how many handlers ran at once, at most.
+func (w *world) atOnce() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.most
+}

@@ -171,19 +171,37 @@ func TestSharedStoreAway(t *testing.T) {
 			w.send("a", 1)
 			pass(time.Second)
 			how(s).Store(true)
-			w.send("a", 50)
-			pass(5 * time.Minute)
+			w.send("a", 20)
+			pass(2 * time.Minute)
 			if n := len(w.begins("a")); n != 5 {
 				t.Errorf("%d jobs began, of a block of 5", n)
 			}
 			how(s).Store(false)
 			pass(10 * time.Minute)
-			if n, failed := len(w.begins("a")), w.ends(onceq.OutcomeFailed)+w.ends(onceq.OutcomeRetried); n != 51 || failed > 0 {
+			if n, failed := len(w.begins("a")), w.ends(onceq.OutcomeFailed)+w.ends(onceq.OutcomeRetried); n != 21 || failed > 0 {
 				t.Errorf("%d jobs began, and %d attempts failed", n, failed)
 			}
 			stop()
 		})
 	}
+}
+
+// TestSharedBlockEnds: what a process has not used of a block after a tenth of the time is lost,
+// because another may soon have the block.
+func TestSharedBlockEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &frail{Store: newWorld(t).store}
+		l := must(limit.Shared(s, "api", 100, 10*time.Minute))(t)
+		for n, after := range []time.Duration{0, 59 * time.Second, 2 * time.Second} {
+			pass(after)
+			if wait, err := l.Reserve(t.Context(), limit.Ask{}); wait != 0 || err != nil {
+				t.Error(wait, err)
+			}
+			if got, want := s.settles.Load(), int64(1+n/2); got != want {
+				t.Errorf("the start %d: %d blocks were taken, want %d", n, got, want)
+			}
+		}
+	})
 }
 
 // TestSharedHostileKeys: a sender's key becomes no name in the store, and one of any form is

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -50,6 +51,8 @@ type Board struct {
 	changed chan struct{}
 	samples map[string][]Sample
 	turns   map[*target]*turn
+	reread  time.Time              // when rules were read again, and
+	ruled   map[*target]QueueState // what they were
 }
 
 // Snapshot is what a look at the queues has seen. Viewers share it, so it must not be changed.
@@ -89,7 +92,7 @@ type Sample struct {
 func NewBoard(o *Ops, bo *BoardOptions) (*Board, error) {
 	b := &Board{
 		o: o, stop: make(chan struct{}), changed: make(chan struct{}),
-		samples: make(map[string][]Sample), turns: make(map[*target]*turn),
+		samples: make(map[string][]Sample), turns: make(map[*target]*turn), ruled: make(map[*target]QueueState),
 	}
 	if bo != nil {
 		b.bo = *bo
@@ -209,8 +212,51 @@ func (b *Board) look() {
 		q := &s.Queues[i]
 		q.Samples = b.sampled(q.Queue, q.sample())
 	}
+	b.publish(s)
+	b.live = true
+}
+
+// publish makes s the last snapshot. Rules that were read since it began are the newer ones. The
+// caller holds mu.
+func (b *Board) publish(s *Snapshot) {
+	if s.At.After(b.reread) {
+		clear(b.ruled)
+	}
+	for t, q := range b.ruled {
+		if to := s.Queue(t.Name); to != nil {
+			to.Rules, to.Version, to.Paused, to.Limited = q.Rules, q.Version, q.Paused, q.Limited
+		}
+	}
 	b.change()
-	s.Number, b.last, b.live = b.number, s, true
+	s.Number, b.last = b.number, s
+}
+
+// ReadRules reads the rules of all queues again, so that whoever has just changed one sees it on
+// the board when it returns. It costs each queue a read of its store. Rules that cannot be read
+// stay as they were.
+func (b *Board) ReadRules(ctx context.Context) {
+	at, ruled := time.Now(), make(map[*target]QueueState, len(b.o.ts))
+	for _, t := range b.o.ts {
+		if t.Store == nil {
+			continue
+		}
+		var q QueueState
+		if q.rules(ctx, t); q.RulesErr == nil {
+			ruled[t] = q
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || at.Before(b.reread) {
+		return
+	}
+	b.reread, b.ruled = at, ruled
+	if b.last == nil {
+		return
+	}
+	s := *b.last
+	s.Queues = slices.Clone(s.Queues)
+	b.publish(&s)
 }
 
 // sampled adds a sample, and answers the last ones. Those who got the others before keep them: what

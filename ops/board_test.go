@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/ops"
 )
@@ -130,6 +131,42 @@ func TestBoardOfAHungQueue(t *testing.T) {
 			}
 			<-b.Changed()
 		}
+	})
+}
+
+// TestBoardReadsRules: who has made a rule sees it at once, also where a look was under way that
+// has read the rules before, and its end as well.
+func TestBoardReadsRules(t *testing.T) {
+	bubble(t, ops.Options{By: "ana"}, func(r *rig) {
+		slow := hung{must(membroker.New(&membroker.Options{Name: "slow"}))}
+		o := must(ops.Open([]ops.Target{{Name: "a", Queue: r.queue, Store: r.store}, {Name: "b", Queue: slow, Store: r.store}}, &ops.Options{By: "ana"}))
+		b := r.board(o, nil)
+		b.ReadRules(r.Context()) // nobody has looked yet
+		must(b.Look(r.Context()))
+		r.wait(time.Second) // the next look has read the rules, and waits for the depth
+		unfollowed := &ops.RuleOptions{Follow: -1}
+		f := must(o.Pause(r.Context(), control.Rule{Queue: "a", Until: time.Now().Add(time.Hour), Reason: "INC-1"}, unfollowed))
+		shows := func(want bool) {
+			t.Helper()
+			s := must(b.Look(r.Context()))
+			for i := range s.Queues {
+				q := &s.Queues[i]
+				if is := q.Queue == "a" && want; (q.Paused != nil) != is || (len(q.Rules) == 1) != is || is && q.Version != f.Version {
+					t.Errorf("%s at %v: %+v of version %d, want %v", q.Queue, time.Now(), q.Rules, q.Version, is)
+				}
+			}
+		}
+		b.ReadRules(r.Context())
+		shows(true)
+		for range 3 {
+			<-b.Changed()
+			shows(true)
+		}
+		f = must(o.Resume(r.Context(), ops.ResumeSpec{Queue: "a", Rule: f.Rules[0].ID, Reason: "INC-1"}, unfollowed))
+		b.ReadRules(r.Context())
+		shows(false)
+		<-b.Changed()
+		shows(false)
 	})
 }
 
@@ -395,5 +432,67 @@ func TestBoardPassEnds(t *testing.T) {
 			t.Error(err)
 		}
 		r.wait(2 * time.Hour)
+	})
+}
+
+// TestBoardPassBesideAnAct: a pass that held the letters would make an act take them for gone. So
+// an act waits for a pass, and while it goes on nobody else goes through its letters; then anybody
+// may.
+func TestBoardPassBesideAnAct(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		r.letters(400, 1)
+		o, _ := r.behind(time.Second, ops.Options{By: "ana"})
+		b := r.board(o, nil)
+		x := r.running(&ops.RunningOptions{Board: b})
+		spec := ops.ReplaySpec{Queue: "orders", Reason: "x", ReplayOptions: dlq.ReplayOptions{PerSecond: 5}}
+		plan := must(o.PlanReplay(r.Context(), spec))
+		must(b.Pass("orders"))
+		r.wait(5 * time.Second)
+		id := must(x.Replay(r.Context(), o.As("ben"), plan))
+		r.wait(time.Second)
+		if a, _ := x.Act(id); a.Sent != 0 || a.Audit != "" || !must(b.Letters("orders")).Ended.IsZero() {
+			t.Errorf("it did not wait for the pass: %+v", a)
+		}
+		r.until(x, id, func(a *ops.RunningAct) bool { return a.Sent == 5 })
+		if l := r.passed(b); l.Seen != 400 || l.Err != nil {
+			t.Errorf("the pass saw %d, %v", l.Seen, l.Err)
+		}
+		if _, err := b.Pass("orders"); !errors.Is(err, ops.ErrLettersBusy) || !errors.Is(err, ops.ErrRefused) {
+			t.Error(err)
+		}
+		if err := b.WithLetters(r.Context(), "orders", func(context.Context) error { return nil }); !errors.Is(err, ops.ErrLettersBusy) {
+			t.Error(err)
+		}
+		if a := r.until(x, id, hasEnded); a.Err != nil || a.Sent != len(plan.Letters) || a.Report.Missing != 0 {
+			t.Errorf("%+v", a)
+		}
+		must(b.Pass("orders"))
+		r.passed(b)
+	})
+	// An act that waits for a plan is stopped, and has begun nothing; its plan is as good as
+	// before.
+	bubble(t, ops.Options{}, func(r *rig) {
+		r.letters(30, 1)
+		b := r.board(r.ops, nil)
+		x := r.running(&ops.RunningOptions{Board: b})
+		var id string
+		var plan *ops.ReplayPlan
+		if err := b.WithLetters(r.Context(), "orders", func(context.Context) error {
+			plan = r.plan(dlq.ReplayOptions{})
+			id = must(x.Replay(r.Context(), r.ops, plan))
+			r.wait(time.Minute)
+			if err := x.Stop(id, "ben"); err != nil {
+				t.Error(err)
+			}
+			if a := r.until(x, id, hasEnded); !errors.Is(a.Err, dlq.ErrStopped) || a.Sent != 0 || a.Audit != "" {
+				t.Errorf("%+v", a)
+			}
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+		if a := r.until(x, must(x.Replay(r.Context(), r.ops, plan)), hasEnded); a.Err != nil || a.Sent == 0 {
+			t.Errorf("%+v", a)
+		}
 	})
 }

@@ -75,10 +75,15 @@ func (l *LettersLook) Group(name string) *LetterGroup {
 	return nil
 }
 
+// ErrLettersBusy: an act of a Running that shares the board goes through these letters. It wraps
+// [ErrRefused]. A pass would hold what the act is to send, so that the act took them for gone.
+var ErrLettersBusy = fmt.Errorf("%w: an act goes through these letters: wait for its end, or stop it", ErrRefused)
+
 // turn is whose turn it is to go through a queue's letters.
 type turn struct {
 	at   chan struct{} // full = somebody is at it
 	runs bool          // a pass waits for its turn, or goes on
+	acts int           // acts that go on, or wait for who is at it
 	last *LettersLook  // nil = there was no pass yet
 }
 
@@ -99,7 +104,8 @@ func (b *Board) turn(queue string) (*target, *turn, error) {
 
 // Pass begins a pass through a queue's dead letters, and returns at once. began is false where one
 // is under way: who asks then shares that one. Each letter has one receive more after a pass. It
-// goes on to its end whoever goes away, because its price is paid by then.
+// goes on to its end whoever goes away, because its price is paid by then. The error may be
+// [ErrLettersBusy].
 func (b *Board) Pass(queue string) (began bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -111,6 +117,8 @@ func (b *Board) Pass(queue string) (began bool, err error) {
 		return false, ErrClosed
 	case x.runs:
 		return false, nil
+	case x.acts > 0:
+		return false, ErrLettersBusy
 	}
 	x.runs = true
 	b.all.Go(func() { b.pass(t, x) })
@@ -131,13 +139,17 @@ func (b *Board) Letters(queue string) (*LettersLook, error) {
 
 // WithLetters runs do while no pass of this board goes through the queue's letters, and waits for
 // one that does. It is for plans, and for each call that goes through the letters by itself: of two
-// at once each would meet a part of them. The error is do's, ctx's cause, or [ErrClosed].
+// at once each would meet a part of them. The error is do's, ctx's cause, [ErrLettersBusy], or
+// [ErrClosed].
 func (b *Board) WithLetters(ctx context.Context, queue string, do func(context.Context) error) error {
 	b.mu.Lock()
 	_, x, err := b.turn(queue)
 	b.mu.Unlock()
 	if err != nil {
 		return err
+	}
+	if b.isActedOn(x) { // nobody waits for an hour
+		return ErrLettersBusy
 	}
 	select {
 	case x.at <- struct{}{}:
@@ -147,7 +159,48 @@ func (b *Board) WithLetters(ctx context.Context, queue string, do func(context.C
 		return context.Cause(ctx)
 	}
 	defer func() { <-x.at }()
+	if b.isActedOn(x) {
+		return ErrLettersBusy
+	}
 	return do(ctx)
+}
+
+func (b *Board) isActedOn(x *turn) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return x.acts > 0
+}
+
+// keepAway keeps passes away from a queue's letters until leave is called, and waits for who is at
+// them. stop and ctx end the wait. A nil board keeps nobody away.
+func (b *Board) keepAway(ctx context.Context, queue string, stop <-chan struct{}) (leave func(), err error) {
+	leave = func() {}
+	if b == nil {
+		return leave, nil
+	}
+	b.mu.Lock()
+	_, x, err := b.turn(queue)
+	if err == nil {
+		x.acts++
+		leave = func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			x.acts--
+		}
+	}
+	b.mu.Unlock()
+	if err != nil {
+		return leave, nil // it is not on this board
+	}
+	select {
+	case x.at <- struct{}{}:
+		<-x.at
+		return leave, nil
+	case <-stop:
+		return leave, dlq.ErrStopped
+	case <-ctx.Done():
+		return leave, context.Cause(ctx)
+	}
 }
 
 // pass waits for its turn, and goes through the letters of a target.

@@ -84,6 +84,9 @@ type WorkerTotals struct {
 	Outages map[string]int
 	// NoRules are workers that cannot read the rules.
 	NoRules int
+	// TooEarly counts the jobs that were due later than the queue keeps them, and became letters of
+	// class "too-early" since the workers started: also those of workers that left or died lately.
+	TooEarly uint64
 	// Paused are how many live workers are paused, and Limited how many run fewer handlers than
 	// they could, by the reason: "local" (their program), "rules" or "breaker".
 	Paused, Limited map[string]int
@@ -116,6 +119,9 @@ func SumUp(seats []WorkerState) WorkerTotals {
 		s := &seats[i]
 		if s.State == StateDead {
 			w.Dead++
+		}
+		if c := s.Status; c != nil {
+			w.TooEarly += c.Outcomes[string(onceq.OutcomeTooEarly)]
 		}
 		if !s.Alive() {
 			continue

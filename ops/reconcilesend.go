@@ -3,6 +3,7 @@ package ops
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"maps"
 	"strconv"
@@ -139,7 +140,7 @@ func (t *target) wentBack(ctx context.Context, retention time.Duration) (string,
 const resultWentBack = "went back"
 
 func resend(ctx context.Context, e *Evidence, perSecond float64, r *Resent) error {
-	q := e.t.Queue
+	q, once := e.t.Queue, rand.Text()
 	most := min(max(1, q.Limits().SendBatch), max(1, e.t.Store.Limits().MaxBatch))
 	if perSecond > 0 {
 		most = int(max(1, min(float64(most), perSecond)))
@@ -158,7 +159,7 @@ func resend(ctx context.Context, e *Evidence, perSecond float64, r *Resent) erro
 		var ms []broker.Outgoing
 		for i := range part {
 			if c := &part[i]; c.stands(rs[i], gone) {
-				ms = append(ms, c.message(e))
+				ms = append(ms, c.message(e, once))
 			} else {
 				r.Moved++
 			}
@@ -196,9 +197,10 @@ func (c *candidate) stands(now *dedupe.Record, gone time.Time) bool {
 	return now != nil && now.Status == dedupe.Failed && now.Fence == c.Fence && !IsCancelled(now)
 }
 
-// message is what brings the job again. Its ids are the same each time, so that two resends are two
-// sends of one message.
-func (c *candidate) message(e *Evidence) broker.Outgoing {
+// message is what brings the job again. Its ID is the same each time. A queue that takes a second
+// message with one DedupID for the first would swallow it for minutes, although the first one may
+// be gone by now, so each call of Resend has its own, once. The key absorbs what comes twice.
+func (c *candidate) message(e *Evidence, once string) broker.Outgoing {
 	t := e.t
 	m := broker.Outgoing{Body: c.send.Body, Attributes: maps.Clone(c.send.Attributes), Group: c.send.Group}
 	meta := c.send.Meta.Clone()
@@ -207,7 +209,7 @@ func (c *candidate) message(e *Evidence) broker.Outgoing {
 	}
 	name := digest.Of("resend", c.Key.Scope, c.Key.Key, strconv.FormatUint(c.Fence, 10))
 	meta.ID, meta.Key, meta.Created, meta.Dead, meta.NotBefore = name, c.Key.Key, c.Due, nil, time.Time{}
-	m.Meta, m.DedupID = meta, digest.Of(name, string(m.Body))
+	m.Meta, m.DedupID = meta, digest.Of(name, string(m.Body), once)
 	if m.Group == "" && t.Queue.Limits().RequireGroup {
 		m.Group = digest.Of("group", c.Key.Key)
 	}

@@ -231,6 +231,9 @@ func TestLettersAreRedacted(t *testing.T) {
 			gs[0].Key != "hidden key" || gs[0].Sample != "hidden error" || gs[0].Error != "hidden error" || gs[0].Class != "timeout" {
 			t.Errorf("%+v", gs)
 		}
+		if l := must(r.ops.Key(r.Context(), "orders", dedupe.Key{Scope: "orders:charge", Key: "a"}, ops.KeyOptions{Letters: true})); l.Letter == nil || string(l.Letter.Message.Body) != "hidden" {
+			t.Errorf("%+v", l.Letter)
+		}
 		// What is replayed is what came.
 		p := must(r.ops.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x"}))
 		if _, _, err := r.ops.Replay(r.Context(), p); err != nil {

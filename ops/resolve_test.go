@@ -1,11 +1,15 @@
 package ops_test
 
 import (
+	"context"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -49,5 +53,39 @@ func TestAs(t *testing.T) {
 		if _, err := r.ops.As("").Forget(r.Context(), ops.ForgetSpec{Key: key, Fence: 1, Reason: "x"}); err == nil {
 			t.Error("an act of nobody")
 		}
+	})
+}
+
+// twins is a store in which two scopes share each key and fence.
+type twins struct{ counted }
+
+func (t twins) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	ks = slices.Clone(ks)
+	for i := range ks {
+		ks[i].Scope = "orders:charge"
+	}
+	rs, err := t.counted.Get(ctx, ks)
+	return rs, err
+}
+
+// TestPlanLettersOfTwoScopes: a letter of an older version names no record. Where two scopes have
+// its key and fence nobody can tell whose it is, and it stays.
+func TestPlanLettersOfTwoScopes(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		l := r.died("old", func(d *broker.Letter) { d.Scope, d.Key = "", "" })
+		asked := []ops.Failure{{Key: dedupe.Key{Scope: "orders:charge", Key: "old"}, Fence: l.Fence}}
+		spec := ops.ReplaySpec{Queue: "orders", Reason: "it shall run"}
+		if p := must(r.ops.PlanLetters(r.Context(), spec, asked)); p.Of(asked[0]) < 0 || p.Count(dlq.Take) != 1 {
+			t.Errorf("%+v", p.Letters)
+		}
+		two := must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: twins{r.store}, Scopes: []string{"orders"}}}, &ops.Options{By: "ana"}))
+		p := must(two.PlanLetters(r.Context(), spec, asked))
+		if p.Of(asked[0]) >= 0 || p.Count(dlq.Leave) != 1 || !strings.Contains(p.Letters[0].Why, "2 scopes have its key and fence") || p.Unknown != 0 {
+			t.Errorf("%+v", p.Letters)
+		}
+		if rep, _, err := two.Replay(r.Context(), p); err != nil || rep.Replayed != 0 {
+			t.Errorf("%+v, %v", rep, err)
+		}
+		r.wantDepths(1, 0)
 	})
 }

@@ -43,6 +43,10 @@ type RunningOptions struct {
 	// goes on by itself. At the end it ends by a [*dlq.CanaryError], as Ops.Replay does without
 	// waiting. Default 15 min; < 0 = it does not wait.
 	AskFor time.Duration
+	// Board is the page's board of the same targets; nil = there is none. Its passes and these acts
+	// keep out of each other's way: an act begins when the pass that is under way has ended, and
+	// while it goes on Pass and WithLetters answer [ErrLettersBusy].
+	Board *Board
 	// Kept is how many acts that have ended are remembered. Default 32; 1 to 1000.
 	Kept int
 }
@@ -234,6 +238,11 @@ func (a *runningAct) guarded(o *Ops, do func(context.Context, *Ops, <-chan struc
 			}
 		}
 	}()
+	leave, err := a.r.ro.Board.keepAway(a.r.base, a.Queue, a.stop)
+	defer leave()
+	if err != nil {
+		return rep, err
+	}
 	return do(a.r.base, o, a.stop)
 }
 

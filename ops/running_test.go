@@ -117,7 +117,6 @@ func TestRunning(t *testing.T) {
 		for i := range 70 {
 			r.died(fmt.Sprint("k-", i))
 		}
-		j := r.works(nil)
 		x := r.running(nil)
 		request, ends := context.WithCancel(r.Context())
 		p := r.plan(dlq.ReplayOptions{Canary: 5, Ramp: true, PerSecond: 20})
@@ -127,6 +126,7 @@ func TestRunning(t *testing.T) {
 		if a.Audit == "" || a.By != "ben" || a.Queue != "orders" || a.Plan != p.ID || a.Letters != 70 || a.Sent != 5 || a.Watched.Sent != 5 || a.Asks || a.CanaryWait != time.Minute {
 			t.Errorf("%+v", a)
 		}
+		j := r.works(nil)
 		a = r.until(x, id, hasEnded)
 		var sent []int
 		for _, b := range a.Batches {
@@ -162,7 +162,7 @@ func TestRunningStops(t *testing.T) {
 	}{
 		{"before the first letter", dlq.ReplayOptions{PerSecond: 1}, false, func(a *ops.RunningAct) bool { return true }},
 		{"amid a batch", dlq.ReplayOptions{Canary: 3, Ramp: true, PerSecond: 2}, false, func(a *ops.RunningAct) bool { return a.Sent == 7 }},
-		{"between batches", dlq.ReplayOptions{Canary: 3, Ramp: true}, false, func(a *ops.RunningAct) bool { return len(a.Batches) == 1 }},
+		{"between batches", dlq.ReplayOptions{Canary: 3, Ramp: true, PerSecond: 2}, false, func(a *ops.RunningAct) bool { return len(a.Batches) == 1 }},
 		{"while it watches", dlq.ReplayOptions{Canary: 3}, true, isWatching},
 		{"while it asks", dlq.ReplayOptions{Canary: 3}, true, func(a *ops.RunningAct) bool { return a.Asks }},
 		{"while the rate lets it wait for minutes", dlq.ReplayOptions{PerSecond: 0.002}, false, func(a *ops.RunningAct) bool { return a.Sent == 1 }},
@@ -292,8 +292,11 @@ func TestRunningUsesAPlanOnce(t *testing.T) {
 			id string
 		}
 		var all []begun
-		for _, in := range []*ops.Running{x, x, y, x, y} {
+		for i, in := range []*ops.Running{x, x, y, x, y} {
 			id, err := in.Replay(r.Context(), r.ops, p)
+			if (err == nil) != (i == 0) && i < 2 {
+				t.Errorf("call %d in one process: %v", i, err)
+			}
 			if err == nil {
 				all = append(all, begun{in, id})
 			} else if !errors.Is(err, ops.ErrPlanUsed) {

@@ -172,6 +172,12 @@ func (c *cron) String() string { return c.text }
 
 // Next is in the schedule's zone.
 func (c *cron) Next(after time.Time) time.Time {
+	switch y := after.Year(); { // far away the calendar's arithmetic overflows, and never ends
+	case y > 9999:
+		return time.Time{}
+	case y < 1:
+		after = time.Time{}
+	}
 	after = after.In(c.zone)
 	due := c.civil(shown(after))
 	if due.IsZero() {
@@ -184,6 +190,9 @@ func (c *cron) Next(after time.Time) time.Time {
 	}
 	for {
 		begin, end := at.ZoneBounds()
+		if !end.IsZero() && !end.After(at) {
+			end = at.Add(24 * time.Hour) // package time ends a leap year's last period a day early
+		}
 		_, offset := at.Zone()
 		t := due.Add(-time.Duration(offset) * time.Second).In(c.zone)
 		if t.Before(begin) {

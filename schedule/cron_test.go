@@ -26,14 +26,17 @@ var expressions = []string{
 
 // transitions are when a zone's clock was put forward or back from 2000 to 2040.
 func transitions(loc *time.Location) (ts []time.Time) {
-	for t := time.Date(2000, 1, 1, 0, 0, 0, 0, loc); t.Year() < 2040; {
+	for t := time.Date(2000, 1, 1, 0, 0, 0, 0, loc); t.Year() <= 2040; {
 		_, end := t.ZoneBounds()
-		if end.IsZero() {
-			break
+		switch {
+		case end.IsZero():
+			return ts
+		case !end.After(t): // on the last day of a leap year
+			end = t.Add(24 * time.Hour)
+		case end.Year() <= 2040:
+			ts = append(ts, end)
 		}
-		if t = end; t.Year() < 2040 {
-			ts = append(ts, t)
-		}
+		t = end
 	}
 	return ts
 }
@@ -77,9 +80,9 @@ func TestTransitions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		around := append(transitions(loc), time.Date(2024, 2, 29, 0, 0, 0, 0, loc))
+		around := append(transitions(loc), time.Date(2024, 2, 29, 0, 0, 0, 0, loc), time.Date(2040, 12, 31, 0, 0, 0, 0, time.UTC))
 		for i, at := range around {
-			if !proof.Asked() && i < len(around)-1 && r.IntN(every) != 0 {
+			if !proof.Asked() && i < len(around)-2 && r.IntN(every) != 0 {
 				continue
 			}
 			played++
@@ -141,6 +144,38 @@ func TestCronByTable(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s %s after %s: %s, want %s", c.expr, c.zone, c.after, got, c.want)
+		}
+	}
+}
+
+// TestFarAway: no instant keeps Next busy, however far it is.
+func TestFarAway(t *testing.T) {
+	s, err := Cron("0 0 1 1 *", "Asia/Gaza")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, year := range []int{2024, 2028, 2040, 7224} { // leap years, on whose last day package time errs
+		for _, zone := range zones {
+			s, err := Cron("0 12 31 12 *", zone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			at := time.Date(year, 8, 25, 1, 24, 53, 0, time.UTC)
+			if next := s.Next(at); next.Year() != year || next.Hour() != 12 || next.YearDay() != 366 {
+				t.Errorf("%s: %v after %v", zone, next, at)
+			}
+		}
+	}
+	for _, at := range []int64{1<<63 - 1, 1 << 62, 1 << 40} {
+		for _, s := range []Schedule{s, Every(time.Hour)} {
+			if next := s.Next(time.Unix(at, 0)); !next.IsZero() {
+				t.Errorf("%v after %d: %v, want never", s, at, next)
+			}
+		}
+	}
+	for _, at := range []int64{-1 << 50, -1 << 40} {
+		if next := s.Next(time.Unix(at, 0)); next.Year() > 2 || next.IsZero() {
+			t.Errorf("after %d: %v", at, next)
 		}
 	}
 }
@@ -241,6 +276,7 @@ func FuzzCron(f *testing.F) {
 	}
 	f.Add("*/59 23-23/9 31 jan-dec/11 0,7", "Pacific/Apia", int64(-1e12))
 	f.Add("0-59/59,3 * 1-31/30 * sun-sat", "Asia/Gaza", int64(1<<40))
+	f.Add("0,0 0 1 1 *", "Asia/Gaza", int64(1<<62))
 	f.Fuzz(func(t *testing.T, expr, zone string, at int64) {
 		s, err := Cron(expr, zone)
 		if err != nil {

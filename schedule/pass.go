@@ -67,9 +67,8 @@ func (r *runner) adopt(now time.Time) {
 					continue
 				}
 				e.known = true
-				if e.done = opens[i]; now.Add(-e.CatchUp).Before(e.done) {
-					e.done = latest(now.Add(-e.CatchUp), told[i].Born)
-				}
+				// Not after now: the list may be by a clock that is a day ahead.
+				e.done = earliest(now, latest(told[i].Born, earliest(opens[i], now.Add(-e.CatchUp))))
 				r.later(e, now)
 			}
 		}
@@ -78,6 +77,13 @@ func (r *runner) adopt(now time.Time) {
 
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
 		return a
 	}
 	return b
@@ -122,7 +128,7 @@ func adopted(ctx context.Context, s dedupe.Store, told []*controlstore.Scheduled
 		}
 		e.Born = old.Born
 		opens[i] = latest(old.Born, old.Seen)
-		return now.Sub(old.Seen) >= seenEach || old.Scope != e.Scope || fresh[i] && now.Sub(old.Seen) > askEach
+		return now.Sub(old.Seen).Abs() >= seenEach || old.Scope != e.Scope || fresh[i] && now.Sub(old.Seen) > askEach
 	}
 	for _, n := range numbers {
 		var changed []*controlstore.Scheduled

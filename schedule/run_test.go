@@ -386,6 +386,24 @@ func TestClocksApart(t *testing.T) {
 	})
 }
 
+// TestWrongClock: a process whose clock is two days ahead tells the store of an entry, and ends.
+// The entry is sent by the others all the same, and they mark it as seen by their clocks.
+func TestWrongClock(t *testing.T) {
+	inWorld(t, func(w *world) {
+		e := w.entry("hourly", Every(time.Hour))
+		stop := w.start(w.store, list(e), func(r *runner) { r.ahead = 48 * time.Hour })
+		goOn(5 * time.Minute)
+		stop()
+		defer w.start(w.store, list(e))()
+		goOn(2 * time.Hour)
+		w.wants("hourly", at("01:00:00"), at("02:00:00"))
+		all, err := controlstore.AllSchedules(w.Context(), w.store)
+		if err != nil || len(all) != 1 || all[0].Seen.After(time.Now()) {
+			t.Errorf("%+v, %v", all, err)
+		}
+	})
+}
+
 // TestFromDueToSent: three schedulers share 200 entries that are due at one time, with a store and
 // a queue that take 20 ms for a call. The 99th of a hundred is sent within 1.5 s.
 func TestFromDueToSent(t *testing.T) {
@@ -531,6 +549,9 @@ func TestTheList(t *testing.T) {
 		goOn(24 * time.Hour)
 		if d := time.Since(read().Seen); d > 2*time.Hour || !read().Born.Equal(first.Born) {
 			t.Errorf("seen %v ago; %+v", d, read())
+		}
+		if claims := w.store.Claims.Load(); claims > 24*5+90 || w.log.Count("missed=") > 0 {
+			t.Errorf("five schedulers claimed 24 instants %d times, and logged %q", claims, w.log.Lines("missed="))
 		}
 		if n := w.store.Renews.Load() - renews; n < 12 || n > 30 {
 			t.Errorf("five schedulers marked the entry %d times in a day", n)

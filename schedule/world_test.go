@@ -3,6 +3,7 @@ package schedule
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -154,7 +155,12 @@ func goOn(d time.Duration) {
 // with clocks that are a minute apart, and a store that is away at times, send each instant, and
 // each job runs once.
 func TestKilledAtRandom(t *testing.T) {
-	seed := proof.Seed(t)
+	for _, seed := range proof.Seeds(t) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { killedAtRandom(t, seed) })
+	}
+}
+
+func killedAtRandom(t *testing.T, seed uint64) {
 	length := 30 * 24 * time.Hour
 	if proof.Asked() {
 		length = 366 * 24 * time.Hour

@@ -79,7 +79,7 @@ func sentence(err error) string {
 		return ""
 	}
 	text := err.Error()
-	for _, name := range [...]string{"ops: ", "dlq: ", "control: ", "webonceq: "} {
+	for _, name := range [...]string{"ops: ", "dlq: ", "control: ", "webonceq: ", "refused: "} {
 		text = strings.TrimPrefix(text, name)
 	}
 	return dlq.Printable(cut(text, 1000))

@@ -260,7 +260,7 @@ func draw(steps []ops.TimeStep) (ps []piece) {
 	}
 	from := steps[0].At
 	all := steps[len(steps)-1].At.Sub(from)
-	if all <= 0 {
+	if all < time.Millisecond {
 		return nil
 	}
 	at := func(t time.Time) float64 { return 98 * float64(t.Sub(from)) / float64(all) }

@@ -85,7 +85,7 @@ func (p *Page) letters(a *ask) error {
 				d.Groups = append(d.Groups, a.groupOf(g, n))
 			}
 		}
-		d.Classes, d.Types = slices.Sorted(maps.Keys(classes)), slices.Sorted(maps.Keys(types))
+		d.Classes, d.Types = offered(classes), offered(types)
 		if d.Cut = errors.Is(look.Err, dlq.ErrIncomplete); look.Err != nil && !d.Cut {
 			d.Trouble = a.trouble(look.Err)
 		}

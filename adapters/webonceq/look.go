@@ -22,7 +22,7 @@ import (
 type card struct {
 	*ops.BoardQueue
 	Line     spark
-	Rate     string // done a minute
+	Rate     string // ended a minute
 	Fail     string // of the last minute
 	FailLong string // since the workers began
 	Bad      bool   // Fail is high
@@ -251,7 +251,7 @@ func (p *Page) queueScreen(a *ask, status int, change func(*view)) error {
 	slices.SortStableFunc(d.Workers, func(a, b worker) int { return cmp.Compare(rank(b), rank(a)) })
 	slices.SortStableFunc(d.Jobs, func(a, b job) int { return cmp.Compare(b.For, a.For) })
 	d.Jobs = d.Jobs[:min(len(d.Jobs), shownJobs)]
-	d.Types, d.Scopes = slices.Sorted(maps.Keys(types)), slices.Sorted(maps.Keys(scopes))
+	d.Types, d.Scopes = offered(types), offered(scopes)
 	if q.Sum.Dead > 0 {
 		ctx, cancel := a.within()
 		defer cancel()
@@ -334,11 +334,11 @@ func sparkOf(ss []ops.Sample) spark {
 		}
 		vs = append(vs, top)
 	}
-	top := 0.0
+	top := -1.0
 	for _, v := range vs {
 		top = max(top, v)
 	}
-	if len(vs) < 2 {
+	if len(vs) < 2 || top < 0 {
 		return spark{Text: "no history yet"}
 	}
 	var b strings.Builder
@@ -352,6 +352,6 @@ func sparkOf(ss []ops.Sample) spark {
 	line := strings.TrimSpace(b.String())
 	return spark{
 		Line: line, Area: "0,24 " + line + " 100,24",
-		Text: fmt.Sprintf("done a minute over the last %s, at most %s", span(ss[len(ss)-1].At.Sub(ss[0].At)), number(strconv.FormatFloat(top, 'f', 0, 64))),
+		Text: fmt.Sprintf("jobs that ended a minute, over the last %s, at most %s", span(ss[len(ss)-1].At.Sub(ss[0].At)), number(strconv.FormatFloat(top, 'f', 0, 64))),
 	}
 }

@@ -90,7 +90,10 @@ func (x *plan) frozen() *dlq.Plan {
 }
 
 // An edit is what a patch makes of a letter that the last pass has kept.
-type edit struct{ Key, Before, After, Err string }
+type edit struct {
+	Key, Err string
+	Lines    []line
+}
 
 type plans struct {
 	mu     sync.Mutex

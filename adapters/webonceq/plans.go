@@ -193,10 +193,11 @@ func (p *Page) preview(x *plan) (es []edit) {
 		}
 		for j := range g.Letters {
 			e := &g.Letters[j]
-			shown := edit{Key: e.Ref().Key, Before: cut(bodyText(e.Message.Body), 4000)}
-			body, err := mergePatch(e.Message.Body, []byte(x.patch))
-			if shown.After = cut(bodyText(body), 4000); err != nil {
+			shown := edit{Key: e.Ref().Key}
+			if body, err := mergePatch(e.Message.Body, []byte(x.patch)); err != nil {
 				shown.Err = err.Error()
+			} else {
+				shown.Lines = diff(bodyText(e.Message.Body), bodyText(body))
 			}
 			if es = append(es, shown); len(es) == 3 {
 				return es
@@ -288,7 +289,7 @@ func (p *Page) planScreen(a *ask, status int, change func(*view)) error {
 		d.fill(f, c.replay)
 		if c.replay != nil && d.Take > 0 {
 			check := *c.replay
-			check.Spec.Canary = d.Canary
+			check.Spec.Canary, check.Spec.Ramp = d.Canary, true
 			ctx, cancel := a.within()
 			defer cancel()
 			if err := a.ops.CheckReplay(ctx, &check); err != nil {
@@ -305,9 +306,6 @@ func (p *Page) planScreen(a *ask, status int, change func(*view)) error {
 	return nil
 }
 
-// Plain is a text that is safe already.
-func (planView) Plain(s string) string { return s }
-
 // Ramp is whether the ramp is chosen at first: yes, unless the form was sent without it.
 func (planView) Ramp(refused string) string {
 	if refused == "run" {
@@ -319,7 +317,13 @@ func (planView) Ramp(refused string) string {
 func (d *planView) fill(f *dlq.Plan, r *ops.ReplayPlan) {
 	d.Name, d.Frozen, d.Until = f.ID, f.Made, f.Made.Add(dlq.PlanTTL)
 	d.Take, d.Unsigned, d.Elsewhere = f.Count(dlq.Take), f.Unsigned, f.Elsewhere
-	d.Canary, d.MustType = min(5, d.Take), d.Take > mustType || d.Kind == kindPurge
+	d.MustType = d.Take > mustType || d.Kind == kindPurge
+	switch {
+	case d.Take > 5:
+		d.Canary = 5
+	case d.Take > 1:
+		d.Canary = 1
+	}
 	if r != nil {
 		d.Reopen, d.Ordinary, d.Unknown, d.Done, d.Moved = r.Reopen, r.Ordinary, r.Unknown, r.Done, r.Moved
 	}
@@ -404,7 +408,9 @@ func (p *Page) start(a *ask, x *plan) (id string, err error) {
 	if r.Spec.Canary, err = whole(f("canary"), 0, 100_000); err != nil {
 		return "", refusedAct("canary: " + err.Error())
 	}
-	r.Spec.Ramp = f("ramp") != ""
+	if r.Spec.Ramp = f("ramp") != ""; r.Spec.Canary >= take && r.Spec.Canary > 0 {
+		r.Spec.Canary, r.Spec.Ramp = 0, true // all are canaries: nothing is left to wait for
+	}
 	rate := 0
 	if rate, err = whole(f("rate"), 0, 100_000); err != nil {
 		return "", refusedAct("rate: " + err.Error())

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
@@ -85,13 +86,22 @@ func (n *night) fail(key, class, text, body string) {
 }
 
 func (n *night) end(key string, to dedupe.Status, class, text, body string) {
+	n.over(key, "charge", to, class, text, body)
+}
+
+// letter is fail with a type of its own.
+func (n *night) letter(key, typ, class, text, body string) {
+	n.over(key, typ, dedupe.Failed, class, text, body)
+}
+
+func (n *night) over(key, typ string, to dedupe.Status, class, text, body string) {
 	ctx := context.Background()
 	n.n++
 	k := dedupe.Key{Scope: "shop:charge", Key: key}
 	c := must(n.store.Claim(ctx, []dedupe.ClaimRequest{{Key: k, Token: dedupe.Token{1, byte(n.n), byte(n.n >> 8)}, TTL: time.Minute, Owner: "w-1/1"}}))[0]
 	if to != dedupe.Done {
 		must(n.dead.Send(ctx, []broker.Outgoing{{Body: []byte(body), Meta: &broker.Meta{
-			ID: "job-" + key, Type: "charge", Key: key, Created: time.Now().Add(-time.Minute),
+			ID: fmt.Sprint("job-", n.n), Type: typ, Key: key, Created: time.Now().Add(-time.Minute),
 			Dead: &broker.Letter{
 				Fence: c.Lease.Fence, Class: class, FirstErr: text, LastErr: text, Attempts: 10,
 				Source: "shop:orders", Scope: k.Scope, Key: key, At: time.Now(),
@@ -147,4 +157,20 @@ func (n *night) post(path string, form url.Values, change ...func(*http.Request)
 // who lets somebody in, with what he may.
 func who(name string, may Permission, queues ...string) func(*http.Request) (Access, error) {
 	return func(*http.Request) (Access, error) { return Access{Name: name, May: may, Queues: queues}, nil }
+}
+
+// work lets a worker run the jobs of orders; charge is its handler.
+func (n *night) work(charge func(context.Context, *onceq.Job) error) {
+	n.t.Helper()
+	var mux onceq.Mux
+	mux.On("charge", onceq.HandlerFunc(charge), nil)
+	p := must(onceq.NewProcessor(onceq.ProcessorConfig{Handler: &mux, Scope: "shop", Store: n.store, Queue: "orders"}))
+	w := must(p.Worker(n.orders, onceq.WorkerConfig{DeadLetter: n.dead}))
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	n.t.Cleanup(func() {
+		cancel()
+		<-done
+	})
 }

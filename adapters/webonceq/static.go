@@ -30,6 +30,7 @@ var loaded = sync.OnceValues(func() (map[string]asset, string) {
 		if err != nil {
 			panic(err) // invariant: it is embedded
 		}
+		plain = lean(plain)
 		var b bytes.Buffer
 		z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
 		_, _ = z.Write(plain)
@@ -41,6 +42,20 @@ var loaded = sync.OnceValues(func() (map[string]asset, string) {
 	}
 	return all, hex.EncodeToString(sum.Sum(nil))[:12]
 })
+
+// lean is a file without what only its authors read: indents, empty lines, lines of comment. None
+// of the files has a text of several lines.
+func lean(file []byte) []byte {
+	var b bytes.Buffer
+	for line := range bytes.Lines(file) {
+		line = bytes.TrimSpace(line)
+		if len(line) > 0 && !bytes.HasPrefix(line, []byte("//")) && !(bytes.HasPrefix(line, []byte("/*")) && bytes.HasSuffix(line, []byte("*/"))) {
+			b.Write(line)
+			b.WriteByte('\n')
+		}
+	}
+	return b.Bytes()
+}
 
 func staticPath() string {
 	_, hash := loaded()

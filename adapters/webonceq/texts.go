@@ -3,6 +3,7 @@ package webonceq
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -61,7 +62,7 @@ func span(d time.Duration) string {
 	case d == 0:
 		return "0 s"
 	case d < time.Second:
-		return d.Round(time.Millisecond).String()
+		return fmt.Sprintf("%d ms", d.Round(time.Millisecond).Milliseconds())
 	case d < 10*time.Second:
 		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + " s"
 	case d < time.Minute:
@@ -129,4 +130,54 @@ func cut(s string, n int) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
+}
+
+// offered are the names that a form offers, in their order: those that look like what they are.
+func offered(m map[string]bool) (names []string) {
+	for name := range m {
+		if name != "" && dlq.Printable(name) == name {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// A line is one of two texts, or of both.
+type line struct{ Sign, Text string }
+
+// maxDiff bounds how many lines of a text are compared.
+const maxDiff = 300
+
+// diff is what became of a text, line by line: - is gone, + is new. The texts are safe already.
+func diff(before, after string) (ls []line) {
+	a, b := strings.Split(before, "\n"), strings.Split(after, "\n")
+	if a, b = a[:min(len(a), maxDiff)], b[:min(len(b), maxDiff)]; before == after {
+		return []line{{" ", "Nothing changes."}}
+	}
+	common := make([][]int, len(a)+1) // how many lines the rests have in common
+	for i := range common {
+		common[i] = make([]int, len(b)+1)
+	}
+	for i := len(a) - 1; i >= 0; i-- {
+		for j := len(b) - 1; j >= 0; j-- {
+			if common[i][j] = max(common[i+1][j], common[i][j+1]); a[i] == b[j] {
+				common[i][j] = common[i+1][j+1] + 1
+			}
+		}
+	}
+	for i, j := 0, 0; i < len(a) || j < len(b); {
+		switch {
+		case i < len(a) && j < len(b) && a[i] == b[j]:
+			ls = append(ls, line{" ", cut(a[i], 500)})
+			i, j = i+1, j+1
+		case j == len(b) || i < len(a) && common[i+1][j] >= common[i][j+1]:
+			ls = append(ls, line{"-", cut(a[i], 500)})
+			i++
+		default:
+			ls = append(ls, line{"+", cut(b[j], 500)})
+			j++
+		}
+	}
+	return ls
 }

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"html/template"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -44,6 +45,7 @@ type view struct {
 	name    string
 	Title   string // of the installation
 	Base    string
+	Here    string // the screen's own address, for a form that leads back to it
 	Static  string // where style and script are
 	Heading string
 	Crumbs  []crumb
@@ -66,9 +68,25 @@ type crumb struct{ Text, Path string }
 func (a *ask) view(name, heading string, crumbs ...crumb) *view {
 	o := &a.page.o
 	return &view{
-		name: name, Title: o.Title, Base: o.Base, Static: o.Base + staticPath(), Heading: heading, Crumbs: crumbs, Who: a.who, Now: time.Now(),
+		name: name, Title: o.Title, Base: o.Base, Here: a.here(), Static: o.Base + staticPath(), Heading: heading, Crumbs: crumbs, Who: a.who, Now: time.Now(),
 		Protect: o.Protected, Form: url.Values{}, query: a.r.URL.Query(),
 	}
+}
+
+// here is the address of the screen that is asked for, or from which a form came; "" = not known.
+// It is one of the page's own.
+func (a *ask) here() string {
+	at := a.r.URL
+	if a.r.Method == http.MethodPost {
+		var err error
+		if at, err = url.Parse(a.r.PostForm.Get("back")); err != nil || at.Scheme != "" || at.Host != "" || at.Opaque != "" {
+			return ""
+		}
+	}
+	if path := at.EscapedPath(); !strings.HasPrefix(path, a.page.o.Base+"/") || strings.HasPrefix(path, "//") || strings.Contains(path, "\\") {
+		return ""
+	}
+	return (&url.URL{Path: at.Path, RawPath: at.RawPath, RawQuery: at.RawQuery}).String()
 }
 
 // May reports whether who asks may do all that is named, such as "replay" and "edit".

@@ -28,7 +28,8 @@ func (p *Page) rule(a *ask, form string) error {
 	if err := p.makeRule(a, name, form); err != nil {
 		return p.queueScreen(a, statusOf(err), faulty(a, form, err))
 	}
-	a.see("/q/" + url.PathEscape(name) + "#rules")
+	p.board.ReadRules(a.ctx())
+	a.see("/q/" + url.PathEscape(name))
 	return nil
 }
 
@@ -69,7 +70,12 @@ func (p *Page) end(a *ask) error {
 	if err := p.endRule(a, name); err != nil {
 		return p.queueScreen(a, statusOf(err), faulty(a, "end "+a.r.PathValue("id"), err))
 	}
-	a.see("/q/" + url.PathEscape(name) + "#rules")
+	p.board.ReadRules(a.ctx())
+	if back := a.here(); back != "" {
+		http.Redirect(a.w, a.r, back, http.StatusSeeOther)
+		return nil
+	}
+	a.see("/q/" + url.PathEscape(name))
 	return nil
 }
 

@@ -13,6 +13,7 @@
 //
 // runs it on a queue in memory until ctrl-C. Dockerfile, kubernetes.yaml and ecs-task.json beside
 // it are for SQS, gke.yaml and worker-pool.sh for Pub/Sub on GKE and in a Cloud Run worker pool.
+// With ADMIN_ADDR=127.0.0.1:8081 the worker shows the operator's page there (admin.go).
 package main
 
 import (
@@ -46,7 +47,7 @@ import (
 // This file owns the worker's life, from its settings to its drain. main calls work, which waits
 // for Run. Two goroutines beside it wait for signals and serve health. They share only the context
 // and the worker with work, so nothing is locked here. settings.go reads the environment, queues.go
-// opens what it names, and demo.go replaces what it does not.
+// opens what it names, admin.go serves the page, and demo.go replaces what the environment lacks.
 
 // bank charges orders through an API, which knows a repeated charge by its key.
 type bank struct{ url string }
@@ -164,6 +165,11 @@ func work(s settings, log *slog.Logger, signals <-chan os.Signal) error {
 	server := &http.Server{Handler: healthonceq.NewHandler(&healthonceq.Options{Patience: s.patience}, worker), ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = server.Serve(l) }()
 	defer server.Close() // it answers until the drain is over
+	endAdmin, err := serveAdmin(ctx, s, q, store, log)
+	if err != nil {
+		return err
+	}
+	defer endAdmin()
 	log.Info("working", "queue", q.name, "health", l.Addr().String(), "drain", s.drainTimeout())
 
 	go func() {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -371,6 +372,29 @@ func TestProbe(t *testing.T) {
 	require.Equal(t, 1, start(t, []string{addr}, "-health").exit())
 }
 
+// The operator's page is looked at, and nobody acts through it. No manifest has it in a Service.
+func TestAdmin(t *testing.T) {
+	t.Parallel()
+	w := newTown(t)
+	p := start(t, append(w.env(w.file()), "ADMIN_ADDR=127.0.0.1:0"))
+	p.working()
+	p.health = "http://" + regexp.MustCompile(`"admin":"([^"]+)"`).FindStringSubmatch(p.log())[1]
+	screen := p.ask("/q/orders")
+	require.Contains(t, screen, "200 <!doctype html>")
+	require.NotContains(t, screen, `method="post" action="/q/orders/pause"`)
+	res, err := http.PostForm(p.health+"/q/orders/pause", url.Values{"reason": {"x"}, "for": {"1h"}})
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, http.StatusForbidden, res.StatusCode)
+	p.signal()
+	require.Equal(t, 0, p.exit(), "%s", p.log())
+	for _, name := range []string{"kubernetes.yaml", "gke.yaml", "ecs-task.json", "worker-pool.sh", "Dockerfile"} {
+		text, err := os.ReadFile(name)
+		require.NoError(t, err)
+		require.NotContains(t, string(text), "8081", name)
+	}
+}
+
 // Without an environment the program brings its own.
 func TestDemo(t *testing.T) {
 	t.Parallel()
@@ -432,5 +456,6 @@ func manifest(t *testing.T, matches [][]string) settings {
 	}
 	s, err := fromEnvironment(func(name string) string { return env[name] })
 	require.NoError(t, err)
+	require.Empty(t, s.admin, "the page is off unless somebody asks for it")
 	return s
 }

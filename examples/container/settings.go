@@ -27,6 +27,7 @@ type settings struct {
 	keys           string        // FIRESTORE_DATABASE, default "(default)": with a SUBSCRIPTION and neither of these
 	bank           string        // BANK_URL
 	addr           string        // HTTP_ADDR, default :8080
+	admin          string        // ADMIN_ADDR, default none: the operator's page, on a loopback address
 	concurrency    int           // CONCURRENCY, default 10
 	longPoll       time.Duration // LONG_POLL, default 8s
 	grace          time.Duration // STOP_GRACE, default 30s
@@ -89,7 +90,7 @@ func fromEnvironment(env func(string) string) (settings, error) {
 		subscription: env("SUBSCRIPTION"), deadTopic: env("DEAD_LETTER_TOPIC"),
 		queue: env("QUEUE_URL"), dead: env("DEAD_LETTER_QUEUE_URL"), region: env("AWS_REGION"),
 		postgres: env("DATABASE_URL"), file: env("DATABASE_FILE"), keys: cmp.Or(env("FIRESTORE_DATABASE"), firestore.DefaultDatabaseID), bank: env("BANK_URL"),
-		addr: cmp.Or(env("HTTP_ADDR"), ":8080"), concurrency: onceq.DefaultConcurrency,
+		addr: cmp.Or(env("HTTP_ADDR"), ":8080"), admin: env("ADMIN_ADDR"), concurrency: onceq.DefaultConcurrency,
 		longPoll: duration("LONG_POLL", 8*time.Second, time.Second, 20*time.Second),
 		grace:    duration("STOP_GRACE", 30*time.Second, time.Second, 24*time.Hour),
 		patience: duration("UNREADY_AFTER", 30*time.Second, time.Millisecond, time.Hour),
@@ -103,6 +104,9 @@ func fromEnvironment(env func(string) string) (settings, error) {
 			wrong("CONCURRENCY", "is %q; it is a number within 1 and 1000", text)
 		}
 		s.concurrency = n
+	}
+	if a, err := netip.ParseAddrPort(s.admin); s.admin != "" && (err != nil || !a.Addr().IsLoopback()) {
+		wrong("ADMIN_ADDR", "is %q; it is a loopback address, such as 127.0.0.1:8081, because the page knows nobody", s.admin)
 	}
 	if s.grace < s.least() {
 		wrong("STOP_GRACE", "is %v; with a LONG_POLL of %v it is %v or more", s.grace, s.longPoll, s.least())

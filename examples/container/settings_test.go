@@ -51,6 +51,8 @@ func TestSettings(t *testing.T) {
 		{map[string]string{"DATABASE_URL": ""}, []string{"DATABASE_URL or DATABASE_FILE is needed, because there is no SUBSCRIPTION"}},
 		{map[string]string{"DATABASE_FILE": "x"}, []string{"DATABASE_URL or DATABASE_FILE is needed, and not both"}},
 		{map[string]string{"CONCURRENCY": "0"}, []string{`CONCURRENCY is "0"; it is a number within 1 and 1000`}},
+		{map[string]string{"ADMIN_ADDR": ":8081"}, []string{`ADMIN_ADDR is ":8081"; it is a loopback address`}},
+		{map[string]string{"ADMIN_ADDR": "0.0.0.0:8081"}, []string{"ADMIN_ADDR"}},
 		{map[string]string{"STOP_GRACE": "30"}, []string{`STOP_GRACE is "30"; it is a duration within 1s and 24h0m0s, such as 30s`}},
 		{map[string]string{"STOP_GRACE": "10s"}, []string{"STOP_GRACE is 10s; with a LONG_POLL of 8s it is 11s or more"}},
 		{map[string]string{"STOP_GRACE": "7s", "LONG_POLL": "1s"}, []string{"it is 8s or more"}},

@@ -82,5 +82,6 @@ func (d *demo) directions(out io.Writer) {
   go run ./cmd/onceq key show %s %s
   go run ./cmd/onceq dlq group %s
   go run ./cmd/onceq top
+  go run ./cmd/onceq web          # the same in a browser, at the address that it prints
 `, store, d.a.commandURL(d.a.Queue, ledger), d.a.commandURL(d.a.Dead, ledger), "charge", row.ID, queueName)
 }

@@ -35,7 +35,7 @@ func TestScreen(t *testing.T) {
 	require.NoError(t, err)
 	board, err := ops.NewBoard(o, nil)
 	require.NoError(t, err)
-	acts, err := ops.NewRunning(nil)
+	acts, err := ops.NewRunning(&ops.RunningOptions{Board: board})
 	require.NoError(t, err)
 	defer func() {
 		require.NoError(t, acts.Close(context.Background()))

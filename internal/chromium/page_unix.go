@@ -18,7 +18,7 @@ import (
 // goroutine calls it; events come from the browser's. mu guards what they have told.
 
 // patience is how long a test waits for what must come. It is long because machines are busy.
-const patience = time.Minute
+const patience = 2 * time.Minute
 
 // Look is how somebody sees a page. Zero is 1280 by 800 pixels with a mouse, in light colours.
 type Look struct {
@@ -92,6 +92,7 @@ func (o *Person) Tab(t testing.TB, look Look) *Page {
 		scheme = "dark"
 	}
 	p.Call("Emulation.setEmulatedMedia", is{"features": []is{{"name": "prefers-color-scheme", "value": scheme}, {"name": "prefers-reduced-motion", "value": "reduce"}}}, nil)
+	p.Call("Emulation.setFocusEmulationEnabled", is{"enabled": true}, nil) // another tab does not hide it
 	p.Call("Emulation.setScriptExecutionDisabled", is{"value": look.NoScript}, nil)
 	t.Cleanup(func() {
 		for _, w := range p.Wrong() {
@@ -137,6 +138,8 @@ func (p *Page) event(m *message) {
 		if e.Type == "error" || e.Type == "warning" || e.Type == "assert" {
 			p.wrong = append(p.wrong, fmt.Sprintf("console.%s: %v", e.Type, e.Args))
 		}
+	case "Page.javascriptDialogOpening":
+		p.wrong = append(p.wrong, "a dialog has opened")
 	case "Log.entryAdded":
 		if e.Entry.Level == "error" {
 			p.wrong = append(p.wrong, e.Entry.Text+" "+e.Entry.URL)

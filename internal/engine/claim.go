@@ -311,6 +311,12 @@ func (en *Engine[J]) won(r *Run[J], c *dedupe.Claim, now time.Time) bool {
 		en.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true})
 		return false
 	}
+	if c.ErrClass == verdict.Cancelled {
+		// A letter that was put while an operator cancelled has reopened the job, or a worker that
+		// was about to say so died.
+		en.Conclude(r, verdict.Verdict{To: dedupe.Failed, Class: verdict.Cancelled, Text: "onceq: cancelled before this message came"})
+		return false
+	}
 	if no := en.tooOld(r.Message, c.Created, now); no != nil && !en.o.AnyAge {
 		// Nothing failed, so another message with this key may run, now or later.
 		en.Conclude(r, verdict.Verdict{To: dedupe.Released, Uncounted: true, Refused: true, Class: no.Class, Text: verdict.Text(no.Err)})

@@ -22,7 +22,7 @@ import (
 // settleRun records how a job ended. It goes on when the handler's context, and Run's, have ended,
 // because the effect has happened and only its record keeps it from happening again.
 func (en *Engine[J]) settleRun(r *Run[J], v verdict.Verdict, ended time.Duration) {
-	if en.HoldsBack(r) && v.To == dedupe.Failed {
+	if v.To == dedupe.Failed && v.Class != verdict.Cancelled && en.HoldsBack(r) {
 		v = en.kept(r, v)
 	}
 	r.Verdict = v
@@ -194,6 +194,10 @@ func (en *Engine[J]) settled(r *Run[J], a dedupe.Settled, sent time.Time) {
 		}
 		en.finish(r, Nack, r.Verdict.Delay, releasedAs(r))
 	case dedupe.Failed, dedupe.Parked:
+		if r.Verdict.Class == verdict.Cancelled {
+			en.finish(r, Ack, 0, Cancelled)
+			return
+		}
 		if v := &r.Verdict; a.Status == dedupe.Parked && v.To == dedupe.Released {
 			// Another delivery found the claim dead, and has parked it. Its letter is put once
 			// more, with what is known now.

@@ -21,7 +21,7 @@ func TestRunThatSavesNothing(t *testing.T) {
 	r := new(Run[job])
 	if n := testing.AllocsPerRun(100, func() {
 		class, at := r.Last()
-		if r.LastSaved() != "" || class != "" || !at.IsZero() || !r.Due().IsZero() || r.Result() != nil {
+		if r.LastSaved() != "" || r.Limiter() != "" || class != "" || !at.IsZero() || !r.Due().IsZero() || r.Result() != nil {
 			t.Error("a run that knows nothing tells of something")
 		}
 	}); n != 0 || r.later.Load() != nil || r.known != nil {

@@ -8,6 +8,11 @@ var cancels = []mutant{
 		Why: "each message of a cancelled job becomes a letter, and a replay of all letters runs what was cancelled",
 	},
 	{
+		File: "internal/engine/claim.go", Text: "	if c.ErrClass == verdict.Cancelled {\n", With: "	if false {\n",
+		Package: "internal/coretest/claims", Test: "TestCancelledLetterReopensNothing",
+		Why: "the letter of a job that failed while it was cancelled runs it",
+	},
+	{
 		Rule: "protocol: A [cancel](cancel.md) writes *failed*",
 		File: "internal/engine/settle.go", Text: "if a.Err == nil && a.Status == dedupe.Failed && r.Verdict.To != dedupe.Failed {", With: "if false {",
 		Package: "internal/coretest/claims", Test: "TestCancelInTheEnd",

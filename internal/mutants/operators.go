@@ -85,6 +85,16 @@ var operators = []mutant{
 		Why: "a job that is replayed while doctor looks is told as a lost failure",
 	},
 	{
+		File: "ops/reconcilesend.go", Text: "digest.Of(name, string(m.Body), once)", With: "digest.Of(name, string(m.Body))",
+		Package: "ops", Test: "TestReconcileGroups",
+		Why: "a FIFO queue swallows a second resend for five minutes, and it counts as sent",
+	},
+	{
+		File: "ops/resolve.go", Text: "		if len(rs) == 1 && slices", With: "		if len(rs) > 0 && slices",
+		Package: "ops", Test: "TestPlanLettersOfTwoScopes",
+		Why: "the letter of another scope's job is replayed",
+	},
+	{
 		File: "ops/rules.go", Text: `			result[resultWentBack] = gone[i].Reason`,
 		With:    `			_ = gone[i]`,
 		Package: "ops", Test: "TestResendRefuses",

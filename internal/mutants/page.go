@@ -7,7 +7,7 @@ package main
 var page = []mutant{
 	{
 		File: "ops/board.go", Text: `		if !b.looks {`,
-		With:    `		if true {`,
+		With:    `		if !b.live {`,
 		Package: "ops", Test: "TestBoardAsksOnce",
 		Why: "fifty viewers ask the queues fifty times",
 	},
@@ -48,6 +48,14 @@ var page = []mutant{
 		Why: "a program that ends waits for a pass of minutes, or loses its letters for a while",
 	},
 	{
+		File: "ops/boardpass.go", Text: `	case x.acts > 0:
+		return false, ErrLettersBusy`,
+		With: `	case x.acts < 0:
+		return false, ErrLettersBusy`,
+		Package: "ops", Test: "TestBoardPassBesideAnAct",
+		Why: "a look at the letters lets a replay end without an error, with most of its letters not sent",
+	},
+	{
 		File: "ops/running.go", Text: `	case used:`,
 		With:    `	case used && r.closed:`,
 		Package: "ops", Test: "TestRunningUsesAPlanOnce",
@@ -60,10 +68,10 @@ var page = []mutant{
 		Why: "two processes replay by one plan, one after the other",
 	},
 	{
-		File: "ops/running.go", Text: `	case a.asksFor <= 0 || b.Watched >= a.CanaryWait+a.asksFor:`,
-		With:    `	case b.Watched >= a.CanaryWait+a.asksFor:`,
+		File: "ops/running.go", Text: `	if r.ro.AskFor > 0 && !spec.CanaryAny {`,
+		With:    `	if r.ro.AskFor > 0 {`,
 		Package: "ops", Test: "TestRunningDoesNotAsk",
-		Why: "a replay that is to ask nobody keeps its letters for ever",
+		Why: "a replay that was told to go on waits for somebody's word all the same",
 	},
 	{
 		File: "ops/running.go", Text: `	case a.stepped == b.Number:`,
@@ -93,20 +101,20 @@ var page = []mutant{
 		return ErrStopped
 	}`,
 		With:    `	}`,
-		Package: "ops", Test: "TestRunningStops",
+		Package: "dlq", Test: "TestStop",
 		Why: "a replay that was stopped goes on to send what it has received",
 	},
 	{
 		File: "internal/records/matches.go", Text: `	if found {
 		n++
 	}`,
-		With:    ``,
+		With:    `	_ = found`,
 		Package: "dedupe/memstore", Test: "TestConformance",
 		Why: "the last record of a page is the first of the next one",
 	},
 	{
 		File: "ops/records.go", Text: ` || records.Compare(r.Key, after) <= 0)`,
-		With:    `)`,
+		With:    ` || records.Compare(r.Key, after) < -1)`,
 		Package: "ops", Test: "TestKeysOfAnOlderStore",
 		Why: "with a store of somebody else's the second page is the first one again, for ever",
 	},

@@ -50,7 +50,7 @@ var replays = []mutant{
 		Rule: "replay: **On FIFO queues** the deduplication id",
 		File: "dlq/outgoing.go", Text: "keyOf(out.Meta), string(out.Body)}",
 		With:    "keyOf(out.Meta)}",
-		Package: "dlq", Test: "TestReplayOfTwoEditsIsTwoMessages",
+		Package: "dlq", Test: "TestReplayOfTwoBodiesIsTwoMessages",
 		Why: "a corrected replay is swallowed within five minutes, and its letter is gone",
 	},
 	{
@@ -64,7 +64,7 @@ var replays = []mutant{
 		Rule: "replay: | without `Dead` (the broker's own redrive) |",
 		File: "dlq/entry.go", Text: `case d == nil || d.Fence == 0 && m.Meta.ID == "":`,
 		With:    `case d == nil && m.MetaErr != nil || d != nil && d.Fence == 0 && m.Meta.ID == "":`,
-		Package: "dlq", Test: "TestReplay",
+		Package: "dlq", Test: "TestReplayOfForeignLetters",
 		Why: "a message that the queue has moved by itself ends the program",
 	},
 	{

@@ -27,10 +27,10 @@ var ruled = []mutant{
 	},
 	{
 		Rule: "protocol: | parked now |",
-		File: "internal/engine/claim.go", Text: "c.Outcome == dedupe.IsParked && c.Fresh",
-		With:    "c.Outcome == dedupe.IsParked && !c.Fresh",
+		File: "internal/engine/letter.go", Text: "if text == \"\" && class == verdict.Interrupted {",
+		With:    "if false {",
 		Package: "internal/coretest/claims", Test: "TestTakeoverParks",
-		Why: "a takeover that parks a job counts as one more duplicate of it",
+		Why: "the letter of a job whose worker died does not say so",
 	},
 	{
 		Rule: "protocol: mismatch, no key otherwise, undecodable metadata",

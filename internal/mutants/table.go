@@ -50,6 +50,7 @@ var tables = map[string][]mutant{
 	"delays":    delays,
 	"engine":    engine,
 	"fan":       fanned,
+	"limits":    limited,
 	"machine":   machined,
 	"operators": operators,
 	"page":      page,
@@ -59,6 +60,7 @@ var tables = map[string][]mutant{
 	"security":  security,
 	"steps":     stepped,
 	"verdict":   judged,
+	"web":       web,
 }
 
 var families = []family{

@@ -22,6 +22,8 @@ const (
 	Env = "ONCEQ_PROOF"
 	// SeedEnv holds the run's seed, a number above 0. make test draws one where it is not set.
 	SeedEnv = "ONCEQ_SEED"
+	// WorldsEnv says how many random worlds a test plays, from the seed on. make soak sets it.
+	WorldsEnv = "ONCEQ_WORLDS"
 )
 
 // Asked reports whether everything is to be played.
@@ -60,6 +62,22 @@ func Seed(t testing.TB) uint64 {
 	}
 	t.Logf("%s=%d", SeedEnv, seed)
 	return seed
+}
+
+// Seeds are those of the random worlds that a test plays: the run's, and under make soak as many
+// after it as WorldsEnv says.
+func Seeds(t testing.TB) []uint64 {
+	t.Helper()
+	n, err := read(os.Getenv(WorldsEnv))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := Seed(t)
+	seeds := make([]uint64, max(1, n))
+	for i := range seeds {
+		seeds[i] = first + uint64(i)
+	}
+	return seeds
 }
 
 var drawn = sync.OnceValue(Draw)

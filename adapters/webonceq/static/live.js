@@ -18,11 +18,11 @@
   if (refused) refused.scrollIntoView({ block: "center" });
   if (!topic || !live) return;
 
-  let stream = null, poll = 0, seen = Date.now(), wanted = "", shown = "", busy = false, gone = false;
+  let stream = null, poll = 0, seen = Date.now(), wanted = "", shown = "", busy = false, gone = false, broken = false;
 
   const say = () => {
     const old = Math.round((Date.now() - seen) / 1000);
-    const text = gone ? "gone" : old < 25 ? "live" : "stale for " + (old < 120 ? old + " s" : Math.round(old / 60) + " min");
+    const text = gone ? "gone" : old < 25 && !broken ? "live" : "stale for " + (old < 120 ? old + " s" : Math.round(old / 60) + " min");
     if (live.textContent !== text) live.textContent = text;
     live.classList.toggle("stale", text !== "live");
   };
@@ -74,6 +74,7 @@
       const t = doc.querySelector(".who time"), mine = document.querySelector(".who time");
       if (t && mine) mine.replaceWith(document.importNode(t, true));
       seen = Date.now();
+      if (!stream) broken = false; // asked by ourselves
       if (all) shown = version;
     } catch { /* the network is away; the state says so */ } finally {
       busy = false;
@@ -90,6 +91,7 @@
   const start = () => {
     if (stream || poll || document.hidden || gone) return;
     stream = new EventSource(body.dataset.events + "?live=" + encodeURIComponent(topic));
+    stream.onopen = () => { broken = false; say(); };
     stream.addEventListener("part", (e) => {
       seen = Date.now();
       wanted = JSON.parse(e.data).version;
@@ -97,6 +99,7 @@
     });
     stream.addEventListener("beat", () => { seen = Date.now(); say(); if (wanted !== shown) fresh(); });
     stream.onerror = () => {
+      broken = true;
       say();
       if (stream && stream.readyState === EventSource.CLOSED) { // too many look: ask by ourselves
         stream = null;

@@ -136,6 +136,51 @@ func TestCancelInTheEnd(t *testing.T) {
 	}
 }
 
+// TestCancelledLetterReopensNothing: a handler fails for good while its job is cancelled, so the
+// letter has the fence of the cancelled record. Its replay runs nothing, also where the worker that
+// has claimed it dies, and the job stays cancelled.
+func TestCancelledLetterReopensNothing(t *testing.T) {
+	for name, dies := range map[string]bool{"replayed": false, "and the worker dies": true} {
+		t.Run(name, func(t *testing.T) {
+			runs := 0
+			h := func(context.Context, *onceq.Job) error {
+				runs++
+				<-time.After(2 * time.Second)
+				return onceq.Permanent(errors.New("never"))
+			}
+			rig.Bubble(t, h, func(r *rig.Rig) {
+				r.Send("a")
+				r.Start()
+				rig.Pass(time.Second)
+				if err := cancel(t, r, "a"); err != nil {
+					t.Fatal(err)
+				}
+				rig.Pass(time.Minute)
+				if err := r.Stop(); err != nil {
+					t.Error(err)
+				}
+				r.Replay(r.Letter("permanent"))
+				if dies {
+					// As the worker leaves it that dies between its claim and its word.
+					q := dedupe.ClaimRequest{Key: dedupe.Key{Scope: rig.Scope, Key: "a"}, Token: dedupe.Token{9}, TTL: time.Second, Reopen: r.Record("a").Fence}
+					if cs, err := r.Store.Claim(r.Context(), []dedupe.ClaimRequest{q}); err != nil || cs[0].Outcome != dedupe.Won {
+						t.Fatal(cs, err)
+					}
+				}
+				r.RunFor(time.Minute)
+				if runs != 1 {
+					t.Errorf("the job ran %d times", runs)
+				}
+				if rec := r.Record("a"); !ops.IsCancelled(&rec) {
+					t.Errorf("the record is %v %s", rec.Status, rec.ErrClass)
+				}
+				r.NoLetters()
+				r.WantQueue(0)
+			})
+		})
+	}
+}
+
 // TestCancelledSleeper: a job that is asleep between two steps for longer than records are kept is
 // still cancelled when it wakes.
 func TestCancelledSleeper(t *testing.T) {

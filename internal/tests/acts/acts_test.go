@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -30,7 +29,7 @@ import (
 
 // world is a queue with letters, and the store of its jobs.
 type world struct {
-	*testing.T
+	testing.TB
 	server       *sqsfake.Server
 	orders, dead *awssqs.Broker
 	store        *memstore.Store
@@ -38,8 +37,8 @@ type world struct {
 	ran          map[string]int
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{T: t, server: sqsfake.New(&sqsfake.Options{StrandCancelled: true}), ran: map[string]int{}}
+func newWorld(t testing.TB) *world {
+	w := &world{TB: t, server: sqsfake.New(&sqsfake.Options{StrandCancelled: true}), ran: map[string]int{}}
 	t.Cleanup(w.server.Close)
 	client := sqs.New(sqs.Options{
 		Region: "us-east-1", BaseEndpoint: &w.server.URL, HTTPClient: w.server.Client(),
@@ -225,41 +224,35 @@ func TestAServerStopsAmidAReplay(t *testing.T) {
 	}
 }
 
-// TestPassFigures measures; it holds no bound, because a busy machine would break it.
-func TestPassFigures(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it measures alone")
-	}
-	w := newWorld(t)
+// BenchmarkPass is a pass through 10,000 letters: when the first groups are there, and when all
+// are.
+func BenchmarkPass(b *testing.B) {
+	w := newWorld(b)
 	w.died(10_000)
-	b, err := ops.NewBoard(w.ops(), nil)
-	require.NoError(t, err)
-	heap := func() uint64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return m.HeapInuse
+	board, err := ops.NewBoard(w.ops(), nil)
+	require.NoError(b, err)
+	var first, all time.Duration
+	for b.Loop() {
+		began, some := time.Now(), false
+		_, err = board.Pass("orders")
+		require.NoError(b, err)
+		for {
+			changed := board.Changed()
+			l, err := board.Letters("orders")
+			require.NoError(b, err)
+			if l != nil && l.Began.After(began) && len(l.Groups) > 0 && !some {
+				first, some = first+time.Since(began), true
+			}
+			if l != nil && l.Began.After(began) && !l.Ended.IsZero() {
+				require.NoError(b, l.Err)
+				require.Equal(b, 10_000, l.Seen)
+				all += time.Since(began)
+				break
+			}
+			<-changed
+		}
 	}
-	before, began := heap(), time.Now()
-	_, err = b.Pass("orders")
-	require.NoError(t, err)
-	var first time.Duration
-	var during uint64
-	for {
-		changed := b.Changed()
-		l, err := b.Letters("orders")
-		require.NoError(t, err)
-		if first == 0 && l != nil && len(l.Groups) > 0 {
-			first = time.Since(began)
-		}
-		if l != nil && !l.Ended.IsZero() {
-			t.Logf("first groups after %v, all %d after %v; heap %d KB, amid %d KB, after %d KB; %v", first, l.Seen, time.Since(began), before>>10, during>>10, heap()>>10, l.Err)
-			break
-		}
-		if l != nil && l.Seen > 8000 && during == 0 {
-			during = heap()
-		}
-		<-changed
-	}
-	require.NoError(t, b.Close(context.Background()))
+	b.ReportMetric(float64(first.Milliseconds())/float64(b.N), "first-ms")
+	b.ReportMetric(float64(all.Milliseconds())/float64(b.N), "all-ms")
+	require.NoError(b, board.Close(context.Background()))
 }

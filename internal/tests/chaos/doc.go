@@ -8,6 +8,6 @@
 // do not look at the context.
 //
 //	go test ./internal/tests/chaos                    14 rounds, over all modes; 24 in make proof
-//	go test ./internal/tests/chaos -rounds 200        make soak
+//	go test ./internal/tests/chaos -rounds 200        make chaos
 //	go test ./internal/tests/chaos -seed 17 -run 'TestChaos/^sqlite-tx$'
 package chaos

@@ -76,3 +76,61 @@ func cancelled(t *testing.T, b *backend, amid bool) {
 		t.Errorf("Cancel answered %v, and there are %d effects, %v\n%s", err, rows, rec.Status, w.tell(letters))
 	}
 }
+
+// TestCancelAnywhere: a cancel while any call of a worker is under way, or after the worker has
+// died in it. Once it has answered nil no handler starts, nothing is committed, and whoever finds
+// the message acks it.
+func TestCancelAnywhere(t *testing.T) {
+	for _, b := range []*backend{memory(), sqlite(), firestoreFake()} {
+		t.Run(b.name, func(t *testing.T) {
+			calls := []onceqtest.Op{onceqtest.Receive, onceqtest.Claim, onceqtest.Renew, effect, onceqtest.Settle, onceqtest.Letter, onceqtest.Ack}
+			m := rerun
+			if b.transactions {
+				calls, m = append(calls, complete, commit), completeTx
+			}
+			for _, s := range scenarios[1:4] { // retry, permanent, duplicate
+				for _, op := range calls {
+					for _, kind := range []onceqtest.Kind{onceqtest.Slow, onceqtest.CrashBefore, onceqtest.CrashAfter, onceqtest.LoseReply} {
+						t.Run(s.name+"/"+string(op)+"/"+kind.String(), func(t *testing.T) {
+							t.Parallel()
+							b.in(t, func(t *testing.T) { cancelledAt(t, b, m, s, onceqtest.Fault{Op: op, Kind: kind, Delay: b.second}) })
+						})
+					}
+				}
+			}
+		})
+	}
+}
+
+func cancelledAt(t *testing.T, b *backend, m mode, s scenario, f onceqtest.Fault) {
+	w := newWorld(t, b, m, s)
+	k := w.start("A", f)
+	w.until("the call, or the end", func() bool { return k.faulted() || w.isEmpty() })
+	o, err := ops.Open([]ops.Target{{Name: "orders", Store: w.db.store()}}, &ops.Options{By: "ana"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = o.Cancel(t.Context(), ops.CancelSpec{Key: w.key(), Reason: "withdrawn"})
+	w.mu.Lock()
+	runs := w.runs
+	w.mu.Unlock()
+	rows, _ := w.db.rows()
+	if k.isDead() {
+		k.end()
+		k = w.start("B")
+	}
+	w.until("the message is acked", w.isEmpty)
+	k.end()
+	after, rowsErr := w.db.rows()
+	rec, letters := w.record(), w.dead()
+	switch {
+	case rowsErr != nil:
+		t.Error(rowsErr)
+	case err != nil && (!errors.Is(err, ops.ErrRefused) || rec.Status != dedupe.Done):
+		t.Errorf("Cancel answered %v, and the record is %v\n%s", err, rec.Status, w.tell(letters))
+	case err == nil && (!ops.IsCancelled(rec) || w.runs != runs || after != rows || after != 0):
+		t.Errorf("cancelled: %v; %d runs then, and %d; %d effects then, and %d\n%s", rec.Status, runs, w.runs, rows, after, w.tell(letters))
+	case err == nil && len(letters) > 0 && !s.permanent:
+		t.Errorf("cancelled, and there are %d letters\n%s", len(letters), w.tell(letters))
+	}
+}

@@ -186,6 +186,7 @@ func (a *app) until(t time.Time) string { return a.out.Time(t) + " " + a.out.Zon
 // show prints a result.
 func (a *app) show(r out.Result) error {
 	a.progress("")
+	r.Columns = a.out.Zoned(r.Columns)
 	return a.out.Print(r)
 }
 

@@ -35,7 +35,7 @@ func (a *app) auditCommand() *cobra.Command {
 				return err
 			}
 			defer w.close()
-			r := out.Result{Columns: out.Columns("AUDIT", "AT", "BY", "ACT", "QUEUE", "OBJECT", "RESULT", "REASON"), Items: []any{}, Empty: "no acts since " + a.out.Time(from), Next: "onceq queue ls"}
+			r := out.Result{Columns: out.Columns("AUDIT", "AT@", "BY", "ACT", "QUEUE", "OBJECT", "RESULT", "REASON"), Items: []any{}, Empty: "no acts since " + a.until(from), Next: "onceq queue ls"}
 			for e, err := range w.Audit(ctx, from, to) {
 				if err != nil {
 					return usable(err)

@@ -153,7 +153,7 @@ func (a *app) letterListCommand() *cobra.Command {
 			}
 			defer w.close()
 			name := w.Names()[0]
-			r := out.Result{Columns: out.Columns("FAILED", "KEY", "TYPE", "CLASS", "GROUP", "ATTEMPTS>", "ERROR"), Empty: "no such letter", Items: []any{}}
+			r := out.Result{Columns: out.Columns("FAILED@", "KEY", "TYPE", "CLASS", "GROUP", "ATTEMPTS>", "ERROR"), Empty: "no such letter", Items: []any{}}
 			var failed error
 			copies := 0
 			for e, err := range w.Letters(ctx, name, filter) {
@@ -216,7 +216,7 @@ func (a *app) letterGroupCommand() *cobra.Command {
 }
 
 func (a *app) showGroups(name string, gs dlq.Groups, failed error) error {
-	r := out.Result{Columns: out.Columns("GROUP", "CLASS", "TYPE", "LETTERS>", "FIRST", "LAST", "ERROR"), Empty: "no dead letter in " + name, Items: []any{}}
+	r := out.Result{Columns: out.Columns("GROUP", "CLASS", "TYPE", "LETTERS>", "FIRST@", "LAST@", "ERROR"), Empty: "no dead letter in " + name, Items: []any{}}
 	n, copies, first, last := 0, 0, time.Time{}, time.Time{}
 	for i := range gs {
 		g := &gs[i]
@@ -238,7 +238,7 @@ func (a *app) showGroups(name string, gs dlq.Groups, failed error) error {
 		if failed != nil {
 			looked = "NOT all looked at"
 		}
-		r.Title = fmt.Sprintf("%s, %s %s – %s, %s", out.Plural(n, "letter", "letters"), a.out.Date(first), a.out.Time(first), a.out.Time(last), looked)
+		r.Title = fmt.Sprintf("%s, %s %s – %s, %s", out.Plural(n, "letter", "letters"), a.out.Date(first), a.out.Time(first), a.until(last), looked)
 		r.Next = fmt.Sprintf("onceq dlq replay %s --group %s --dry-run", name, gs[0].Group)
 	}
 	if err := a.show(r); err != nil {

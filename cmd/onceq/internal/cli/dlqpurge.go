@@ -281,7 +281,7 @@ func (a *app) redriveCommand() *cobra.Command {
 }
 
 func (a *app) showRedrives(tasks []places.Redrive) error {
-	r := out.Result{Columns: out.Columns("STARTED", "STATUS", "MOVED>", "OF>", "FAILURE"), Empty: "no redrive", Items: []any{}}
+	r := out.Result{Columns: out.Columns("STARTED@", "STATUS", "MOVED>", "OF>", "FAILURE"), Empty: "no redrive", Items: []any{}}
 	for i := range tasks {
 		t := &tasks[i]
 		r.Add(out.Text(t.Handle), viewRedrive(t, ""), a.out.Date(t.Started)+" "+a.out.Time(t.Started), t.Status, out.Int(t.Moved), out.Int(t.Total), out.Or(t.Failure))

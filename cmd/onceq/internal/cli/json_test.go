@@ -31,6 +31,7 @@ var views = map[string]any{
 	"a batch":                       batchView{},
 	"dlq import, queue send --from": importedView{},
 	"dlq redrive":                   redriveView{},
+	"web: what it serves":           webView{},
 	"reconcile":                     evidenceView{},
 	"reconcile: a finding":          findingView{},
 	"an effect":                     effectView{},

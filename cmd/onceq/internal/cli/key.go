@@ -146,7 +146,7 @@ func (a *app) listKeys(ctx context.Context, q dedupe.Query, statuses []dedupe.St
 		return err
 	}
 	defer w.close()
-	r := out.Result{Columns: out.Columns("SCOPE", "KEY", "STATUS", "ATTEMPT>", "FENCE>", "CHANGED", "CLASS", "ERROR"), Empty: "no such key", Items: []any{}}
+	r := out.Result{Columns: out.Columns("SCOPE", "KEY", "STATUS", "ATTEMPT>", "FENCE>", "CHANGED@", "CLASS", "ERROR"), Empty: "no such key", Items: []any{}}
 	left, n := q.Limit, 0
 	for _, s := range statuses {
 		q.Status, q.Limit = s, left

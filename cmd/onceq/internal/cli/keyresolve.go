@@ -292,6 +292,11 @@ func (a *app) lettersOf(ctx context.Context, w *world, all []*resolution, to ded
 			if incomplete {
 				r.left = "no letter of it among those that were looked at; there are more"
 			}
+			for _, l := range plan.Letters {
+				if l.Key == r.Key.Key && l.Fence == r.Fence && l.Decision == dlq.Leave {
+					r.left = "its letter stays: " + l.Why
+				}
+			}
 			if o.from == "" {
 				wl.close()
 				return nil, nil, exit(exitRefused, "%s: %s", r.name(), r.left)

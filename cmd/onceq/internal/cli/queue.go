@@ -232,6 +232,9 @@ func (a *app) stateOf(q *ops.QueueState) string {
 	if w.Dead > 0 {
 		words = append(words, fmt.Sprintf("%s dead", out.Plural(w.Dead, "worker", "workers")))
 	}
+	if w.TooEarly > 0 && q.Letters != nil && *q.Letters > 0 {
+		words = append(words, fmt.Sprintf("%s were due later than the queue keeps them: dlq group tells, class %s", out.Plural(int(w.TooEarly), "job", "jobs"), onceq.ClassTooEarly))
+	}
 	if w.NoRules > 0 {
 		words = append(words, fmt.Sprintf("%s cannot read the rules", out.Plural(w.NoRules, "worker", "workers")))
 	}

@@ -44,7 +44,7 @@ func (a *app) peekCommand() *cobra.Command {
 			if err != nil && len(ms) == 0 {
 				return err
 			}
-			r := out.Result{Columns: out.Columns("KEY", "TYPE", "RECEIVES>", "SENT", "GROUP", "BODY"), Empty: "nothing came", Next: "onceq key show KEY"}
+			r := out.Result{Columns: out.Columns("KEY", "TYPE", "RECEIVES>", "SENT@", "GROUP", "BODY"), Empty: "nothing came", Next: "onceq key show KEY"}
 			for _, m := range ms {
 				v := viewMessage(m)
 				receives := out.None

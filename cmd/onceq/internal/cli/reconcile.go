@@ -268,7 +268,7 @@ func viewFinding(f *ops.Finding) findingView {
 
 // showEvidence prints what was found; beside a baseline, and as Markdown, in four parts.
 func (a *app) showEvidence(ctx context.Context, w *world, o *reconciling, e *ops.Evidence, v *evidenceView, before *evidenceView) error {
-	r := out.Result{Title: a.evidenceLine(v), Columns: out.Columns("FINDING", "KEY", "REF", "DUE", "SENDS", "WHY"), Value: v}
+	r := out.Result{Title: a.evidenceLine(v), Columns: out.Columns("FINDING", "KEY", "REF", "DUE@", "SENDS", "WHY"), Value: v}
 	for i := range v.Findings {
 		f := &v.Findings[i]
 		sends := ""

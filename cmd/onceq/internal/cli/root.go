@@ -93,7 +93,7 @@ func (a *app) root() *cobra.Command {
 
 // commands are those that do the work, in the order of the help.
 func (a *app) commands() []*cobra.Command {
-	return []*cobra.Command{a.queueCommand(), a.dlqCommand(), a.keyCommand(), a.reconcileCommand(), a.scheduleCommand(), a.jobsCommand(), a.workersCommand(), a.doctorCommand(), a.auditCommand(), a.topCommand(), a.metricsCommand()}
+	return []*cobra.Command{a.queueCommand(), a.dlqCommand(), a.keyCommand(), a.reconcileCommand(), a.scheduleCommand(), a.jobsCommand(), a.workersCommand(), a.doctorCommand(), a.auditCommand(), a.topCommand(), a.webCommand(), a.metricsCommand()}
 }
 
 // strict has a group of commands refuse a word that it does not know, instead of printing its help

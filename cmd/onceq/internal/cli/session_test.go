@@ -155,6 +155,7 @@ var masks = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d`), "DATE"},
 	{regexp.MustCompile(`(DATE )?\d\d:\d\d:\d\d(\.\d+)?`), "TIME"},
 	{regexp.MustCompile(`TIME ([A-Z]{3,5}|[+-]\d\d(\d\d)?)\b`), "TIME"}, // the zone
+	{regexp.MustCompile(`\b(AT|FAILED|FIRST|LAST|CHANGED|SENT|STARTED|DUE) ([A-Z]{3,4}|[+-]\d\d(\d\d)?) `), "$1 ZONE "},
 	{regexp.MustCompile(`plan [0-9a-f]{4,}`), "plan PLAN"},
 	{regexp.MustCompile(`fence \d+`), "fence FENCE"},
 	{regexp.MustCompile(`failed +(\d+) +\d+ `), "failed $1 FENCE "},

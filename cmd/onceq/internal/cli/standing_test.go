@@ -79,6 +79,18 @@ func TestScopesDiffer(t *testing.T) {
 	}
 }
 
+// TestTooEarlyIsSeen: jobs that were due later than their queue keeps them wait among the letters,
+// and nothing has failed. The first screen tells of them while letters stand.
+func TestTooEarlyIsSeen(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	early := func(c *control.WorkerStatus) { c.Outcomes["too-early"] = 2 }
+	r.seat("w-1/1", early)
+	r.run("queue", "ls").want(0, " ok").not("keeps them")
+	r.died("A-1", "too-early", "sent for in 40 days")
+	r.run("queue", "ls").want(0, "2 jobs were due later than the queue keeps them: dlq group tells, class too-early").not(" ok")
+}
+
 // TestLimited: the screens say who has paused and limited workers, and what each limiter of their
 // programs has postponed.
 func TestLimited(t *testing.T) {

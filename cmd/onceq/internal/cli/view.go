@@ -378,6 +378,10 @@ func ruled(r *control.Rule) string {
 	return strings.Join(parts, ", ")
 }
 
+type webView struct {
+	URL string `json:"url"`
+}
+
 type evidenceView struct {
 	Queue    string         `json:"queue"`
 	At       *string        `json:"at"`

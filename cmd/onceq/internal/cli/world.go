@@ -154,6 +154,8 @@ const (
 	// needCards: a queue that only the cards of its workers name will do, because the store alone
 	// is asked.
 	needCards
+	// needShared: many goroutines look at letters, so none tells a person how far it has come.
+	needShared
 )
 
 // open opens the store, and the queues that a command names; no name means all.
@@ -304,7 +306,10 @@ func (a *app) openQueue(ctx context.Context, w *world, q *settings.Queue, t *ops
 		}
 		return nil
 	}
-	o := &dlq.Options{Wait: a.io.LetterWait, MaxHeld: a.hold, Progress: a.looking}
+	o := &dlq.Options{Wait: a.io.LetterWait, MaxHeld: a.hold}
+	if needs&needShared == 0 {
+		o.Progress = a.looking
+	}
 	if w.profile != nil {
 		for _, k := range w.profile.LetterKeys {
 			o.LetterKeys = append(o.LetterKeys, k)

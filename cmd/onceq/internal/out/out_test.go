@@ -109,3 +109,19 @@ func TestWords(t *testing.T) {
 		t.Error("what is not known is no number")
 	}
 }
+
+// TestZones: a column of times names their zone, because a table has none beside each.
+func TestZones(t *testing.T) {
+	for _, utc := range []bool{true, false} {
+		var b bytes.Buffer
+		now := time.Date(2026, 7, 1, 3, 0, 0, 0, time.UTC)
+		p := &Printer{Out: &b, Format: Table, UTC: utc, Now: func() time.Time { return now }}
+		cs := Columns("AT@", "N>")
+		for range 2 { // the caller's columns stay as they are
+			b.Reset()
+			if err := p.Print(Result{Columns: p.Zoned(cs), Rows: [][]string{{p.Time(now), "1"}}}); err != nil || !strings.HasPrefix(b.String(), "AT "+p.Zone(now)+" ") || utc && p.Zone(now) != "UTC" {
+				t.Errorf("%v: %q", err, b.String())
+			}
+		}
+	}
+}

@@ -46,13 +46,16 @@ func ParseFormat(s string) (Format, error) {
 type Column struct {
 	Name  string
 	Right bool // numbers stand at the right
+	Time  bool // it has times; Zoned puts the zone behind its name
 }
 
-// Columns are columns by their names; one that ends in '>' stands at the right.
+// Columns are columns by their names; one that ends in '>' stands at the right, and one that ends
+// in '@' has times.
 func Columns(names ...string) []Column {
 	cs := make([]Column, len(names))
 	for i, n := range names {
 		cs[i].Name, cs[i].Right = strings.CutSuffix(n, ">")
+		cs[i].Name, cs[i].Time = strings.CutSuffix(cs[i].Name, "@")
 	}
 	return cs
 }

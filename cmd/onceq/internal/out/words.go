@@ -2,12 +2,16 @@ package out
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/onceq/onceq/dlq"
 )
+
+// This file owns how numbers, times and texts of strangers are written for people. The commands
+// call it, each in the goroutine of Main, and nothing is locked.
 
 // None stands where nothing is known. 0 is a number, and says something.
 const None = "–"
@@ -109,6 +113,17 @@ func (p *Printer) zone() *time.Location {
 
 // Zone is the name of the zone in which a time is shown, or how far it is ahead of UTC: CET, +03.
 func (p *Printer) Zone(t time.Time) string { return t.In(p.zone()).Format("MST") }
+
+// Zoned are columns in which those of times name their zone.
+func (p *Printer) Zoned(cs []Column) []Column {
+	cs = slices.Clone(cs)
+	for i := range cs {
+		if c := &cs[i]; c.Time {
+			c.Name, c.Time = c.Name+" "+p.Zone(p.Now()), false
+		}
+	}
+	return cs
+}
 
 // Time writes a time for a table: today's without the date.
 func (p *Printer) Time(t time.Time) string { return p.stamp(t, "15:04:05") }

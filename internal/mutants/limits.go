@@ -1,0 +1,92 @@
+package main
+
+// This file owns the breaks of limits and breakers. main.go plays them, one after another; nothing
+// is locked.
+
+var limited = []mutant{
+	{
+		File: "limit/rate.go", Text: "paced := time.Duration(n - atOnce + 1)", With: "paced := time.Duration(n)",
+		Package: "limit", Test: "TestRateNeverAbove",
+		Why: "a burst beside the pace goes above the limit",
+	},
+	{
+		File: "limit/rate.go", Text: "at = max(first, p.tail)", With: "_ = p.tail",
+		Package: "limit", Test: "TestRateInTurn",
+		Why: "jobs that come later take the times of those that wait",
+	},
+	{
+		File: "limit/rate.go", Text: "p.tail = min(p.tail, now)", With: "_ = now",
+		Package: "limit", Test: "TestRateSilent",
+		Why: "jobs wait for hours for others that are gone",
+	},
+	{
+		File: "limit/limiter.go", Text: "if ok || len(t.m) < MaxKeys {", With: "if true {",
+		Package: "limit", Test: "TestRateHostileKeys",
+		Why: "a sender who makes up keys takes all memory",
+	},
+	{
+		File: "limit/limiter.go", Text: "			delete(t.m, k)\n", With: "			_ = k\n",
+		Package: "limit", Test: "TestRateHostileKeys",
+		Why: "keys that nobody uses any more keep others out",
+	},
+	{
+		File: "limit/limiter.go", Text: "func (e *refusal) ErrorClass() string { return Class }", With: "",
+		Package: "limit", Test: "TestLimiterFails",
+		Why: "nobody can tell a limiter's failure from that of a job",
+	},
+	{
+		File: "limit/limiter.go", Text: "(wait >= MaxHold || expiresIn(j) < wait)", With: "wait >= MaxHold",
+		Package: "limit", Test: "TestExpiresBeforeItsTime",
+		Why: "a job runs after it has expired, because it waited in its slot",
+	},
+	{
+		File: "limit/limiter.go", Text: "return &verdict.NotBegunError{Err: fmt.Errorf(\"limit: %s: cut off", With: "return &refusal{err: fmt.Errorf(\"limit: %s: cut off",
+		Package: "limit", Test: "TestDrainWhileItWaits",
+		Why: "a deploy parks jobs that had not begun",
+	},
+	{
+		File: "limit/shared.go", Text: "ran, err := control.RunOnce(ctx, r.store, names[i], r.kept,", With: "ran, err := control.RunOnce(ctx, r.store, names[i], r.kept/2,",
+		Package: "limit", Test: "TestSharedNeverAbove",
+		Why: "two uses of a block are less than a window apart",
+	},
+	{
+		File: "limit/shared.go", Text: "until: now + r.use, wall: wall.Add(time.Duration(r.use))", With: "until: now + int64(r.kept), wall: wall.Add(r.kept)",
+		Package: "limit", Test: "TestSharedBlockEnds",
+		Why: "starts of a block are used beside those of its next owner",
+	},
+	{
+		File: "limit/shared.go", Text: "		return b.wait(a, now, every), nil, b.err\n", With: "		return 0, nil, nil\n",
+		Package: "limit", Test: "TestSharedStoreAway",
+		Why: "jobs run without a limit while the store is away",
+	},
+	{
+		File: "limit/slots.go", Text: "context.WithCancelCause(context.WithoutCancel(ctx))", With: "context.WithCancelCause(ctx)",
+		Package: "limit", Test: "TestSlotsHoldsWhileItRuns",
+		Why: "a handler that ignores its context loses its place, and another runs beside it",
+	},
+	{
+		File: "limit/slots.go", Text: "return !time.Now().Before(r.LeaseUntil) ||", With: "return",
+		Package: "limit", Test: "TestSlotsDeadHolder",
+		Why: "the place of a process that died stays taken for twice as long",
+	},
+	{
+		File: "limit/breaker.go", Text: "if failed && left > 0 && ended && !isFinal(j, err) {", With: "if failed && left < 0 && ended {",
+		Package: "limit", Test: "TestBreakerOutage",
+		Why: "each probe of a long outage is an attempt of some job",
+	},
+	{
+		File: "limit/breaker.go", Text: "b.runs = b.runs[:copy(b.runs, b.runs[1:])]", With: "",
+		Package: "limit", Test: "TestBreakerOutage",
+		Why: "an outage in a busy hour is not seen, because earlier runs outweigh it",
+	},
+	{
+		File: "bounds.go", Text: "if o.slots > 0 && (slots == 0 || o.slots < slots) {", With: "if o.slots > 0 {",
+		Package: "internal/coretest/operating", Test: "TestLowestLimit",
+		Why: "an operator's limit raises that of the program, or the other way round",
+	},
+	{
+		File: "bounds.go", Text: "delete(b.brakes, me)", With: "clear(b.brakes)",
+		Package: "internal/coretest/operating", Test: "TestBrakes",
+		Why: "one breaker that closes lets jobs run into another one's outage",
+	},
+}
