@@ -25,8 +25,8 @@ import (
 )
 
 // This file owns a run: which rows it plays, in which order, and what it prints. play.go plays one
-// row. Two rows are played at a time (-p), each in a goroutine of its own; what became of them comes
-// to run through a channel, so nothing is locked.
+// row. Two rows are played at a time (-p), each in a goroutine of its own. What became of them
+// comes to run through a channel, so nothing is locked.
 
 // processors is the machine that the estimate at the end of a run is for.
 const processors = 2
