@@ -67,6 +67,7 @@ test: ## run all tests in random order, against the back ends that are found; wh
 
 proof: ## run all tests at full length, with the race detector: nightly, and before a release
 	@$(TESTRUN) $(SPEEDS) proof $(TESTFLAGS)
+	@$(TESTRUN) $(GO) run ./internal/mutants server
 
 weight: ## print what the tree weighs: names at the root, lines, modules, exported names, seconds of the last quick and test
 	@$(GO) run ./internal/weight
@@ -86,8 +87,8 @@ chaos: ## kill and stop worker processes ROUNDS (200) times, on every store (mak
 compat: ## run pgstore's and pgbroker's tests on each PostgreSQL from 13 to 18, and through PgBouncer, where these can be had (ARGS='14 pgbouncer')
 	$(GO) run ./localstack/internal/compat $(ARGS)
 
-mutants: ## break the code on purpose, one place at a time, and see a test turn red (ARGS='core' or a file's name: those alone)
-	@$(TESTRUN) $(GO) run ./internal/mutants $(ARGS)
+mutants: ## break the code on purpose, one place at a time, and see a test turn red (ARGS=all: with those that need a server; ARGS=core or a file's name: those alone)
+	@$(if $(ARGS),$(TESTRUN)) $(GO) run ./internal/mutants $(ARGS)
 
 rehearsal: ## release a copy of the tree, and take what came of it as users would
 	$(GO) run ./internal/release -rehearse
