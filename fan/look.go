@@ -97,6 +97,8 @@ func (f *fan) judge(now time.Time, from int, rs []*dedupe.Record) error {
 		case r == nil && due.Before(gone), r != nil && r.Status == dedupe.Claimed && r.LeaseUntil.Before(gone):
 			return f.end(onceq.ClassUnproven, "child %d has no end on record, %v: it was due at %s, and may have been done and forgotten since. Do its workers use the scope %q?",
 				from+n, k, due.Format(time.RFC3339), f.Scope)
+		case f.c.Failed == FailParent && f.isOver(now, r):
+			return f.end(ClassChild, "child %d has no end on record, and may not begin after %s: %v", from+n, f.Ends.Format(time.RFC3339), k)
 		case r == nil:
 		case r.Status == dedupe.Failed && (f.c.Failed == FailParent || r.ErrClass == onceq.ClassCancelled): // that has no letter
 			return f.end(ClassChild, "child %d: %w", from+n, &onceq.FailedError{Key: k, Fence: r.Fence, Class: r.ErrClass, Text: r.LastErr, At: r.Finished})
@@ -105,6 +107,12 @@ func (f *fan) judge(now time.Time, from int, rs []*dedupe.Record) error {
 		}
 	}
 	return nil
+}
+
+// isOver reports whether a child with that record can begin no more: each child has expired, and an
+// hour ago, because clocks may be apart. Its letter may be replayed.
+func (f *fan) isOver(now time.Time, r *dedupe.Record) bool {
+	return !f.Ends.IsZero() && now.Sub(f.Ends) > time.Hour && (r == nil || r.Status == dedupe.Released)
 }
 
 func (f *fan) end(class, format string, args ...any) error {
@@ -117,6 +125,8 @@ func (f *fan) why(now time.Time, r *dedupe.Record) error {
 	k, _ := f.c.key(f.prefix, f.Done)
 	state := "has no record yet"
 	switch {
+	case f.isOver(now, r):
+		state = "has expired and waits for its replay"
 	case r != nil && (r.Status == dedupe.Failed || r.Status == dedupe.Parked):
 		state = fmt.Sprintf("is %v (%s) and waits for its replay", r.Status, r.ErrClass)
 	case r != nil:

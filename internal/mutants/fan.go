@@ -94,4 +94,9 @@ var fanned = []mutant{
 		Package: "internal/coretest/doing", Test: "TestDoPostponed",
 		Why: "who calls Do is told that nothing is recorded, where its job was given back",
 	},
+	{
+		File: "fan/look.go", Text: "case f.c.Failed == FailParent && f.isOver(now, r):", With: "case false:",
+		Package: "fan", Test: "TestChildExpires",
+		Why: "a parent that shall fail with its children waits a month for one that has expired",
+	},
 }
