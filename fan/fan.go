@@ -67,9 +67,11 @@ type saved struct {
 	Since time.Time `json:"since"` // the parent waits since then, and has only been postponed
 	Due   time.Time `json:"due"`   // before it a child may not begin
 	Ends  time.Time `json:"ends"`  // after it none may: the latest Expires; zero = one has none
-	Sent  int       `json:"sent"`  // the children before it are sent
-	Done  int       `json:"done"`  // the frontier: the children before it are done
-	Ahead int       `json:"ahead"` // where FailParent looks next
+	// Keeps is for how long a child that is done is kept, as its record says; 0 = none was seen.
+	Keeps time.Duration `json:"keeps"`
+	Sent  int           `json:"sent"`  // the children before it are sent
+	Done  int           `json:"done"`  // the frontier: the children before it are done
+	Ahead int           `json:"ahead"` // where FailParent looks next
 }
 
 // Out sends the children, and answers nil once all of them are done. Until then it answers an
@@ -86,8 +88,8 @@ type saved struct {
 //   - class "config": Children is not valid, or N or Scope is another than in the attempt before;
 //   - class [ClassChild]: a child failed, is parked or expired, under FailParent, or was cancelled.
 //     errors.As finds an *[onceq.FailedError] or *[onceq.ParkedError] that names it;
-//   - class "unproven": a child has no record, and was due longer ago than the parent's Retention.
-//     It may have been done.
+//   - class "unproven": a child has no record, and was due longer ago than the parent's Retention,
+//     or than its own where a record has told it. It may have been done.
 //
 // An error of To, of s or of Message counts as an attempt, unless this one came further than the
 // one before. In [onceq.Do] there is no message that comes again: the error of Out is Do's, and the

@@ -16,13 +16,14 @@ import (
 // This file owns a look: what the parent reads of its children, what that means, and how long it
 // waits for the next one. Results reads what they have left. The parent's handler calls both.
 
-// How long a parent waits from look to look, how many records it reads at once, and after how many
-// such calls it saves.
+// How long a parent waits from look to look, how many records it reads at once, after how many such
+// calls it saves, and how far its clock and its children's may be apart.
 const (
 	shortest = time.Second
 	longest  = 10 * time.Hour
 	atOnce   = 100
 	looks    = 100
+	apart    = time.Hour
 )
 
 // pause is how long a parent waits that has waited for so long: 144 looks are 14 days.
@@ -40,6 +41,7 @@ func (f *fan) look(ctx context.Context) (wait, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("fan %q: %w", f.name, err)
 		}
+		f.learn(rs)
 		for _, rec := range rs {
 			if rec == nil || rec.Status != dedupe.Done {
 				break
@@ -87,6 +89,9 @@ func (f *fan) judge(now time.Time, from int, rs []*dedupe.Record) error {
 	// What is older has no record because its message is lost, or because it is done, and that is
 	// forgotten. The children's workers judge by the same rule.
 	gone := now.Add(-f.j.Retain())
+	if f.Keeps > 0 {
+		gone = now.Add(-f.Keeps - apart)
+	}
 	due := f.At
 	if f.Due.After(due) {
 		due = f.Due
@@ -109,10 +114,19 @@ func (f *fan) judge(now time.Time, from int, rs []*dedupe.Record) error {
 	return nil
 }
 
-// isOver reports whether a child with that record can begin no more: each child has expired, and an
-// hour ago, because clocks may be apart. Its letter may be replayed.
+// learn notes the Retention of the children's workers, which may be another than the parent's.
+func (f *fan) learn(rs []*dedupe.Record) {
+	for _, r := range rs {
+		if r != nil && r.Status == dedupe.Done {
+			f.Keeps = max(f.Keeps, r.Expires.Sub(r.Finished).Round(time.Second))
+		}
+	}
+}
+
+// isOver reports whether a child with that record can begin no more, because each has expired. Its
+// letter may be replayed.
 func (f *fan) isOver(now time.Time, r *dedupe.Record) bool {
-	return !f.Ends.IsZero() && now.Sub(f.Ends) > time.Hour && (r == nil || r.Status == dedupe.Released)
+	return !f.Ends.IsZero() && now.Sub(f.Ends) > apart && (r == nil || r.Status == dedupe.Released)
 }
 
 func (f *fan) end(class, format string, args ...any) error {

@@ -99,4 +99,9 @@ var fanned = []mutant{
 		Package: "fan", Test: "TestChildExpires",
 		Why: "a parent that shall fail with its children waits a month for one that has expired",
 	},
+	{
+		File: "fan/look.go", Text: "if r != nil && r.Status == dedupe.Done {\n\t\t\tf.Keeps", With: "if false {\n\t\t\tf.Keeps",
+		Package: "fan", Test: "TestOtherRetention",
+		Why: "a parent waits a month for a child that was done and is forgotten",
+	},
 }
