@@ -149,8 +149,8 @@ func dueIn(d time.Duration) func(int) (broker.Outgoing, error) {
 	}
 }
 
-// TestOtherRetention: children that are forgotten sooner than their parent fail it as soon as one of
-// them must be taken for forgotten, and not after the parent's own Retention.
+// TestOtherRetention: children that are forgotten sooner than their parent fail it as soon as one
+// of them must be taken for forgotten, and not after the parent's own Retention.
 func TestOtherRetention(t *testing.T) {
 	w := &family{ran: map[int]int{}}
 	rig.Bubble(t, w.total, func(r *rig.Rig) {
