@@ -54,9 +54,10 @@ type Limiter interface {
 	// Reserve answers 0 where the job begins now. Below [MaxHold] it begins after that time, and
 	// its start is taken already. A longer answer takes nothing: the job is postponed for as long,
 	// and asks again. Many goroutines call it, while each holds a slot, so it must come back within
-	// about a second. ctx ends with the job's time (JobOptions.Timeout): a start that is not due before
-	// is lost, and better not taken. After an error the job does not begin: it is tried again, with the class
-	// "limit", and the attempt counts unless the error is one of onceq.Postpone.
+	// about a second. ctx ends with the job's time (JobOptions.Timeout): a start that is not due
+	// before is lost, and better not taken. After an error the job does not begin: it is tried
+	// again, with the class "limit", and the attempt counts unless the error is one of
+	// onceq.Postpone.
 	//
 	// A method Name() string names it to operators; otherwise they see its Go type.
 	Reserve(ctx context.Context, a Ask) (wait time.Duration, err error)
