@@ -112,7 +112,7 @@ func (p *Page) failed(a *ask, err error) {
 		return // nobody reads it
 	}
 	v := a.view("trouble", "Not now")
-	v.Data = sentence(err)
+	v.Data = a.told(err)
 	a.show(statusOf(err), v)
 }
 

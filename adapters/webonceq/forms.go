@@ -18,7 +18,7 @@ import (
 // faulty shows on a screen why the act of one of its forms was refused, and what was typed.
 func faulty(a *ask, form string, err error) func(*view) {
 	return func(v *view) {
-		v.Fault, v.At, v.Form = sentence(err), form, a.r.PostForm
+		v.Fault, v.At, v.Form = a.told(err), form, a.r.PostForm
 		v.Live, v.Reload = "", 0 // the address is the form's, and what was typed stays
 	}
 }

@@ -110,8 +110,11 @@ func (p *Page) begin(a *ask, x *plan) error {
 		ctx, cancel := context.WithTimeout(ctx, planPatience)
 		defer cancel()
 		var made plan
-		err := p.board.WithLetters(ctx, x.queue, func(ctx context.Context) error { return made.freeze(ctx, a.ops, x) })
-		edits := p.preview(x)
+		var edits []edit
+		err := guarded(func() error {
+			edits = p.preview(x)
+			return p.board.WithLetters(ctx, x.queue, func(ctx context.Context) error { return made.freeze(ctx, a.ops, x) })
+		})
 		s.mu.Lock()
 		x.replay, x.purge, x.err, x.edits, x.made = made.replay, made.purge, err, edits, true
 		s.making--
@@ -122,6 +125,16 @@ func (p *Page) begin(a *ask, x *plan) error {
 	}
 	a.see("/plans/" + x.id)
 	return nil
+}
+
+// guarded does something in a goroutine of the page's own. What panics there ends it alone.
+func guarded(do func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("webonceq: the plan has panicked: %v", v)
+		}
+	}()
+	return do()
 }
 
 // forget drops what nobody can use any more, and the oldest beyond maxPlans. The caller has the
@@ -276,7 +289,7 @@ func (p *Page) planScreen(a *ask, status int, change func(*view)) error {
 		d.Chosen, d.Key, d.Scope = "the letter of "+c.of.Key.Key, c.of.Key.Key, c.of.Key.Scope
 	}
 	if c.err != nil {
-		d.Trouble = sentence(c.err)
+		d.Trouble = a.told(c.err)
 	}
 	s, err := p.board.Look(a.ctx())
 	if err == nil {
@@ -293,7 +306,7 @@ func (p *Page) planScreen(a *ask, status int, change func(*view)) error {
 			ctx, cancel := a.within()
 			defer cancel()
 			if err := a.ops.CheckReplay(ctx, &check); err != nil {
-				d.Vacuous = sentence(err)
+				d.Vacuous = a.told(err)
 			}
 		}
 	}
