@@ -42,8 +42,21 @@ func (p *Page) guard(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, r, "", err)
 		return
 	}
+	if mode := r.Header.Get("Sec-Fetch-Mode"); isForeign(r) && mode != "" && mode != "navigate" {
+		p.refuse(w, r, "", errForeign)
+		return
+	}
 	r.Body = http.MaxBytesReader(w, r.Body, MaxRequest)
 	p.mux.ServeHTTP(w, r)
+}
+
+var errForeign = errors.New("another site's page has asked for it")
+
+// isForeign reports whether another site's page has caused the request. CrossOriginProtection lets
+// each GET in, and a look at letters, or an export, costs a receive of each.
+func isForeign(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site == "cross-site" || site == "same-site"
 }
 
 // refuse answers 403. What the refused one reads does not say why, because he may be anybody.

@@ -330,6 +330,10 @@ func (p *Page) export(a *ask) error {
 		return err
 	}
 	c.Group = a.r.PathValue("group")
+	if isForeign(a.r) { // a link of another site's
+		p.refuse(a.w, a.r, a.who.Name, errForeign)
+		return nil
+	}
 	going, cancel := context.WithCancel(a.ctx())
 	defer cancel()
 	defer context.AfterFunc(p.life.base, cancel)() // Close ends it
