@@ -16,7 +16,7 @@ var core = []string{
 }
 
 // programs are not imported by anything: they may print, and import what they show.
-var programs = []string{"examples/...", "cmd/...", "adapters/gcppubsub/cmd/...", "localstack/...", "internal/tests/...", "internal/release", "internal/mutants", "internal/speeds", "internal/weight"}
+var programs = []string{"examples/...", "cmd/...", "adapters/gcppubsub/cmd/...", "localstack/...", "internal/tests/...", "internal/release", "internal/mutants", "internal/soak", "internal/speeds", "internal/weight"}
 
 // testSupport is code for tests that is not itself in _test.go files.
 var testSupport = []string{
@@ -349,7 +349,7 @@ type ban struct {
 var bans = []ban{
 	{
 		names: []string{"time.Sleep"}, pkgs: []string{"..."},
-		except: []string{"examples/...", "localstack/...", "internal/tests/...", "internal/release", "internal/mutants", "internal/speeds", "internal/weight"}, tests: true,
+		except: []string{"examples/...", "localstack/...", "internal/tests/...", "internal/release", "internal/mutants", "internal/soak", "internal/speeds", "internal/weight"}, tests: true,
 		why: "a sleep cannot be cancelled, and a test that sleeps is slow or flaky: wait on a channel or a timer, in tests in a synctest bubble",
 	},
 	{

@@ -4,10 +4,10 @@
 //	go run ./internal/soak -seed 77 -only outages  one kind, from a seed on
 //
 // A world is a test of the packages in kinds, in virtual time: workers and calls of Do, parents and
-// children, schedulers, with jobs of all forms, while calls fail, hang and lose their answers, hosts
-// crash, stand still and are drained, and operators cancel and replay. make test plays one or a few
-// seeds of each. A seed that fails is printed with what its test says, the time lines of its keys
-// among it, and with the command that plays it again. The exit code is 1 then.
+// children, schedulers, with jobs of all forms, while calls fail, hang and lose their answers,
+// hosts crash, stand still and are drained, and operators cancel and replay. make test plays one or
+// a few seeds of each. A seed that fails is printed with what its test says, the time lines of its
+// keys among it, and with the command that plays it again. The exit code is 1 then.
 package main
 
 import (
