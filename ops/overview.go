@@ -2,7 +2,6 @@ package ops
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/onceq/onceq"
@@ -12,8 +11,8 @@ import (
 )
 
 // This file owns the overview: what a screen of all queues shows. Tools call Overview, which asks
-// all queues at once. Each part of a QueueState has a goroutine, which hands it over when it has it;
-// they end before Overview returns, except those whose call does not end with its context.
+// all queues at once. Each part of a QueueState has a goroutine, which hands it over when it has
+// it; they end before Overview returns, except those whose call does not end with its context.
 
 // QueueState is what is known of a queue. Each part has an error of its own: where it is set, the
 // part is as if it was not known.
@@ -273,8 +272,8 @@ func (s *WorkerState) Running(j *control.RunningJob) time.Duration {
 
 // Overview asks what is known of the queues; no name means all targets. It costs two requests to
 // each queue and its dead-letter queue where they tell depths, and reads of the store: the rules,
-// and the seats of each queue. It returns a second after ctx's end at most: what has not answered by
-// then has an error, and is not asked again before it has. The error is that of a name alone.
+// and the seats of each queue. It returns a second after ctx's end at most: what has not answered
+// by then has an error, and is not asked again before it has. The error is that of a name alone.
 func (o *Ops) Overview(ctx context.Context, queues ...string) ([]QueueState, error) {
 	ts := o.ts
 	if len(queues) > 0 {
@@ -313,17 +312,6 @@ func (o *Ops) Overview(ctx context.Context, queues ...string) ([]QueueState, err
 	return v.states, nil
 }
 
-// A part of a QueueState is asked for by itself.
-type part int
-
-const (
-	partDepth part = iota
-	partLetters
-	partWorkers
-	partRules
-	allParts
-)
-
 // put takes over a part of x.
 func (q *QueueState) put(of part, x *QueueState) {
 	switch of {
@@ -337,12 +325,6 @@ func (q *QueueState) put(of part, x *QueueState) {
 		q.Rules, q.RulesErr, q.Paused, q.Limited, q.Version = x.Rules, x.RulesErr, x.Paused, x.Limited, x.Version
 	}
 }
-
-// errDeaf: a call goes on although it was told to end, so the same is not asked again.
-var errDeaf = fmt.Errorf("ops: it has not answered, and a call to it does not end: %w", context.DeadlineExceeded)
-
-// deafAfter is how long a call may go on after it was told to end.
-const deafAfter = time.Second
 
 // overview is an Overview on its way. Its caller's goroutine alone has its fields.
 type overview struct {

@@ -56,9 +56,16 @@ func TestForeignGet(t *testing.T) {
 		path, site, mode string
 		want             int
 	}{
-		{"/q/orders/letters", "cross-site", "no-cors", 403}, {"/q/orders/letters", "same-site", "no-cors", 403}, {"/events", "cross-site", "cors", 403},
-		{export, "cross-site", "navigate", 403}, {export, "same-site", "navigate", 403}, {export, "same-origin", "navigate", 404}, {export, "none", "navigate", 404},
-		{"/", "cross-site", "navigate", 200}, {"/", "same-origin", "cors", 200}, {"/", "none", "navigate", 200},
+		{"/q/orders/letters", "cross-site", "no-cors", 403},
+		{"/q/orders/letters", "same-site", "no-cors", 403},
+		{"/events", "cross-site", "cors", 403},
+		{export, "cross-site", "navigate", 403},
+		{export, "same-site", "navigate", 403},
+		{export, "same-origin", "navigate", 404},
+		{export, "none", "navigate", 404},
+		{"/", "cross-site", "navigate", 200},
+		{"/", "same-origin", "cors", 200},
+		{"/", "none", "navigate", 200},
 	} {
 		if w := n.get(c.path, from(c.site, c.mode)); w.Code != c.want {
 			t.Errorf("%+v: %d", c, w.Code)

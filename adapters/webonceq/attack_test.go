@@ -103,6 +103,7 @@ func (w *stuck) SetWriteDeadline(t time.Time) error {
 	}
 	return nil
 }
+
 func (w *stuck) Write([]byte) (int, error) {
 	select {
 	case <-w.in:

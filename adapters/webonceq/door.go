@@ -2,16 +2,12 @@ package webonceq
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 
-	"github.com/onceq/onceq/control"
-	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
-	"github.com/onceq/onceq/ops"
 )
 
 // This file owns the way of a request: what is refused at the door, and how an answer or an error
@@ -96,27 +92,6 @@ func (p *Page) serve(w http.ResponseWriter, r *http.Request, x *route) {
 	if err := x.do(p, a); err != nil {
 		p.failed(a, err)
 	}
-}
-
-func statusOf(err error) int {
-	said, conflict, price, canary, scan := (*sayError)(nil), (*ops.ConflictError)(nil), (*control.CostError)(nil), (*dlq.CanaryError)(nil), (*ops.ScanError)(nil)
-	switch {
-	case errors.As(err, &said):
-		return said.status
-	case errors.Is(err, ops.ErrUnknownQueue), errors.Is(err, ops.ErrNoKey), errors.Is(err, dlq.ErrNoLetter), errors.Is(err, ops.ErrNoRule):
-		return http.StatusNotFound
-	case errors.As(err, &conflict), errors.As(err, &price), errors.As(err, &canary), errors.As(err, &scan), errors.Is(err, ops.ErrRefused), errors.Is(err, ops.ErrNoAudit),
-		errors.Is(err, control.ErrInvalid), errors.Is(err, dlq.ErrPlan), errors.Is(err, dedupe.ErrLeaseLost), errors.Is(err, dedupe.ErrBadKey), errors.Is(err, ops.ErrMissing),
-		errors.Is(err, ops.ErrPlanUsed), errors.Is(err, ops.ErrNoAct), errors.Is(err, ops.ErrNotWatched):
-		return http.StatusConflict
-	case errors.Is(err, ops.ErrTooMany):
-		return http.StatusTooManyRequests
-	case errors.Is(err, ops.ErrClosed):
-		return http.StatusServiceUnavailable
-	case errors.Is(err, context.DeadlineExceeded):
-		return http.StatusGatewayTimeout
-	}
-	return http.StatusBadGateway // what is behind the page has failed: a queue, or a store
 }
 
 // failed shows an error on a screen of its own.

@@ -114,8 +114,6 @@ func (p *Page) key(a *ask) error {
 	return nil
 }
 
-var errNoScopes = errors.New("no worker was seen lately, so nobody knows its scopes")
-
 func (a *ask) find(ctx context.Context, queue, key string) ([]*dedupe.Record, error) {
 	if !a.who.sees(queue) {
 		return nil, fmt.Errorf("%w: %q", ops.ErrUnknownQueue, queue)
@@ -187,7 +185,7 @@ func (p *Page) keyWith(a *ask, status int, ko ops.KeyOptions, change func(*view)
 		Parked  bool
 		Again   bool   // its letter can bring it back
 		NoAgain string // why it cannot
-	}{Queue: queue, Line: line, Looked: ko.Letters, Links: linksOf(line.Links), Gaps: a.gaps(line.Gaps)}
+	}{Queue: queue, Line: line, Looked: ko.Letters, Links: linksOf(line.Links), Gaps: a.gapList(line.Gaps)}
 	if r := line.Record; r != nil {
 		d.Fence = r.Fence
 		d.Parked = r.Status == dedupe.Parked
@@ -251,8 +249,8 @@ func (p *Page) bringsBack(l *ops.TimeLine, queue string, looked bool) (ok bool, 
 	return false, "Its dead letter was not looked for yet."
 }
 
-// gaps are what is not known of a key. What a service said may have addresses and names.
-func (a *ask) gaps(all []string) (gs []string) {
+// gapList is what is not known of a key. What a service said may have addresses and names.
+func (a *ask) gapList(all []string) (gs []string) {
 	for _, g := range all {
 		if i := strings.Index(g, "could not be "); i >= 0 && !a.can(Bodies) {
 			if what, _, ok := strings.Cut(g[i:], ": "); ok {

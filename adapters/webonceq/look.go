@@ -137,28 +137,6 @@ func (a *ask) warningList(q *ops.BoardQueue) (ws []string) {
 	return ws
 }
 
-// trouble is a service's error. Its text may have addresses and names, so not everybody reads it.
-func (a *ask) trouble(err error) string {
-	if !a.can(Bodies) {
-		return "it did not answer."
-	}
-	return sentence(err)
-}
-
-// told is an error beside a button, or on a screen of its own. Of those that are not onceq's own
-// word, trouble hides the text.
-func (a *ask) told(err error) string {
-	switch {
-	case a.can(Bodies) || err == nil:
-	case errors.Is(err, errNoScopes):
-	case errors.Is(err, ops.ErrNoAudit):
-		return sentence(ops.ErrNoAudit)
-	case statusOf(err) == http.StatusBadGateway, statusOf(err) == http.StatusGatewayTimeout:
-		return "a queue or a store has failed, or does not answer; the text needs the permission “bodies”"
-	}
-	return sentence(err)
-}
-
 // differ names what differs, and who has it; empty where all are alike.
 func differ(m map[string][]string) string {
 	if len(m) < 2 {

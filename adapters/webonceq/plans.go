@@ -31,8 +31,8 @@ const (
 )
 
 const (
-	// maxPlans is how many plans are kept, ownPlans how many of one person, and planLetters how many
-	// letters they hold in all, and a quarter of it those of one person.
+	// maxPlans is how many plans are kept, ownPlans how many of one person, and planLetters how
+	// many letters they hold in all, and a quarter of it those of one person.
 	maxPlans    = 64
 	ownPlans    = 8
 	planLetters = 120_000
