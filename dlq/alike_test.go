@@ -51,3 +51,14 @@ func TestReplayOfTwoEditsIsTwoMessages(t *testing.T) {
 		r.depths(0, 2)
 	})
 }
+
+// The rule: on a FIFO queue the deduplication id of a replay holds the body too.
+func TestReplayOfTwoBodiesIsTwoMessages(t *testing.T) {
+	onEach(t, func(t *testing.T, r *rig) {
+		for n := range 2 {
+			r.put(tenant("a", func(o *broker.Outgoing) { o.Body, o.DedupID = fmt.Append(nil, "body ", n), fmt.Sprint(n) }))
+			r.mustReplay(dlq.ReplayOptions{})
+		}
+		r.depths(0, 2)
+	})
+}

@@ -2,6 +2,7 @@ package main
 
 var cancels = []mutant{
 	{
+		Rule: "protocol: claim says failed, class `cancelled`",
 		File: "internal/engine/claim.go", Text: "if c.Outcome == dedupe.AlreadyFailed && c.Record.ErrClass == verdict.Cancelled {", With: "if false {",
 		Package: "internal/coretest/claims", Test: "TestCancelledIsAcked",
 		Why: "each message of a cancelled job becomes a letter, and a replay of all letters runs what was cancelled",
@@ -12,6 +13,7 @@ var cancels = []mutant{
 		Why: "the letter of a job that failed while it was cancelled runs it",
 	},
 	{
+		Rule: "protocol: A [cancel](cancel.md) writes *failed*",
 		File: "internal/engine/settle.go", Text: "if a.Err == nil && a.Status == dedupe.Failed && r.Verdict.To != dedupe.Failed {", With: "if false {",
 		Package: "internal/coretest/claims", Test: "TestCancelInTheEnd",
 		Why: "a handler that ends after the cancel puts a letter of no class, which reopens the cancelled job",

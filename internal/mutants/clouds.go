@@ -110,6 +110,7 @@ var clouds = []mutant{
 		Why: "a job that is done on a host that stood still has expired when it is written, and runs again",
 	},
 	{
+		Rule: "contracts: | the fence after Forget |",
 		File: "dedupe/dynamostore/claim.go", Text: "n := uint64(max(0, now.UnixMilli()))", With: "n := uint64(0)",
 		Package: "dedupe/dynamostore", Test: "TestFenceOutlivesItsItem",
 		Why: "the fence falls where DynamoDB has deleted the record",
@@ -140,6 +141,7 @@ var clouds = []mutant{
 		Why: "a release that was carried out is told as a lost lease, of which nothing was written",
 	},
 	{
+		Rule: "contracts: **DynamoDB.**",
 		File: "dedupe/dynamostore/complete.go", Text: "found.rec.Status == dedupe.Done && found.commit == c.id:", With: "found.commit == \"\":",
 		Package: "dedupe/dynamostore", Test: "TestCommitMeetsItself",
 		Why: "a Commit whose answer was lost meets its own writes and tells them as a lost lease",

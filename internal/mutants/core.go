@@ -22,6 +22,7 @@ var core = []mutant{
 		Why: "a job that joins just after a stop begins a gathering that nobody ends",
 	},
 	{
+		Rule: "protocol: A `Bulk` that is the handler itself",
 		File: "internal/engine/work.go", Text: "if parks && !r.Opts.StartsLater && (", With: "if parks && (",
 		Package: "internal/coretest/batches", Test: "TestBulkRecordsItsStarts",
 		Why: "a worker that dies while jobs gather parks them, although f was never called for them",

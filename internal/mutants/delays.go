@@ -52,6 +52,7 @@ var delays = []mutant{
 		Why: "messages with a type's former name end as dead letters",
 	},
 	{
+		Rule: "protocol: *Scopes*",
 		File: "mux.go", Text: "case !m.oneScope && r.options.Scope == \"\" && r.options.Was == \"\":", With: "case false:",
 		Package: "internal/coretest/jobs", Test: "TestMuxScopeMistakes",
 		Why: "bare messages get other keys than they had, and nobody has said so",

@@ -8,12 +8,12 @@ var engine = []mutant{
 	},
 	{
 		File: "dedupe/pgstore/settle.go", Text: " AND g.status {<>} 'released'`", With: "`",
-		Package: "dedupe/pgstore", Test: "TestConformance/pgx/late-release-stays-parked",
+		Package: "dedupe/pgstore", Test: "TestConformance/pgx/late-release-stays-parked", Server: true,
 		Why: "the same on PostgreSQL (needs a server)",
 	},
 	{
 		File: "dedupe/dynamostore/settle.go", Text: "case t.To == dedupe.Released && !t.Unparks:", With: "case false:",
-		Package: "dedupe/dynamostore", Test: "TestConformance/late-release-stays-parked",
+		Package: "dedupe/dynamostore", Test: "TestConformance/late-release-stays-parked", Server: true,
 		Why: "the same on DynamoDB (needs a server)",
 	},
 	{
@@ -22,6 +22,7 @@ var engine = []mutant{
 		Why: "the letter that is put once more says that a job that was interrupted has failed by an error",
 	},
 	{
+		Rule: "protocol: *What is kept can always run again.*",
 		File: "internal/engine/claim.go", Text: "case en.HoldsBack(r):", With: "case false:",
 		Package: "internal/coretest/letters", Test: "TestHeldHeadRunsOnceMended",
 		Why: "the head of a group is dead for ever once its attempts are used up",
@@ -32,6 +33,7 @@ var engine = []mutant{
 		Why: "a message that the queue moved back runs nothing, whatever was mended",
 	},
 	{
+		Rule: "protocol: An attempt beyond `MaxAttempts` whose predecessor died",
 		File: "internal/engine/kept.go", Text: `return r.known != nil && (r.known.from != "" || r.known.deadFor > 0)`, With: "return false",
 		Package: "internal/coretest/letters", Test: "TestHeldJobThatKillsItsWorkers",
 		Why: "a job under HoldGroup that kills its process kills one each lease",
@@ -47,11 +49,13 @@ var engine = []mutant{
 		Why: "without a store the head of a group never runs again",
 	},
 	{
+		Rule: "protocol: When half of the queue's retention is over, and it is known",
 		File: "internal/engine/kept.go", Text: "left < keeps/2", With: "left < 0",
 		Package: "internal/coretest/letters", Test: "TestHeldBeyondHalfOfTheRetention",
 		Why: "a queue drops the head of a group, and nobody was told in time",
 	},
 	{
+		Rule: "protocol: A parked job is kept, too",
 		File: "internal/engine/settle.go", Text: "t.Unparks = en.HoldsBack(r)", With: "t.Unparks = false",
 		Package: "internal/coretest/letters", Test: "TestHeldLateRelease",
 		Why: "a parked job whose message stays in its queue never runs, although its worker said that nothing had happened",
@@ -62,6 +66,7 @@ var engine = []mutant{
 		Why: "while a store is locked entry by entry for longer than SettleTimeout, effects repeat",
 	},
 	{
+		Rule: "protocol: *Groups* run in order",
 		File: "internal/engine/claim.go", Text: "if lost && r.grouped() {", With: "if false {",
 		Package: "internal/coretest/life", Test: "TestLostDeliveryWhileClaiming",
 		Why: "a group's job starts although its delivery was lost while it was claimed",
@@ -87,6 +92,7 @@ var engine = []mutant{
 		Why: "messages are given back one by one while the store hangs, and count receives",
 	},
 	{
+		Rule: "replay: **What it holds.**",
 		File: "dlq/hold.go", Text: "	leases.Release(&h.Held) // the answer", With: "	// the answer",
 		Package: "dlq", Test: "TestLetterThatCameAgainIsHeld",
 		Why: "a letter that came again is not held, and is met twice",

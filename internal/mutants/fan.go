@@ -90,6 +90,7 @@ var fanned = []mutant{
 		Why: "a caller waits for a job that has failed",
 	},
 	{
+		Rule: "protocol: *Do*: done returns the stored result",
 		File: "do.go", Text: "case OutcomeRetried, OutcomePostponed, OutcomeHandedBack:", With: "case OutcomeRetried, OutcomeHandedBack:",
 		Package: "internal/coretest/doing", Test: "TestDoPostponed",
 		Why: "who calls Do is told that nothing is recorded, where its job was given back",

@@ -1,48 +1,35 @@
 // Mutants breaks the code on purpose, one place at a time, and sees that a test turns red:
 //
-//	go run ./internal/mutants              all of them
+//	go run ./internal/mutants              all that need no server
+//	go run ./internal/mutants all          all of them
+//	go run ./internal/mutants server       those that need one
 //	go run ./internal/mutants core clouds  those of some areas
-//	go run ./internal/mutants settle.go    those whose file, test or reason holds a text
+//	go run ./internal/mutants settle.go    those whose file, test, rule or reason holds a text
+//	go run ./internal/mutants -list        the table, without playing it
 //
 // The tree is not touched: go test takes the broken file as an overlay. A mutant that survives,
-// that does not build, or whose text is gone from its file ends the run with exit code 1.
+// that does not build, or whose text is gone from its file ends the run with exit code 1. So does a
+// broken driver or store that brokertest or dedupetest lets pass.
 package main
 
 import (
-	"bytes"
-	"encoding/json"
+	"cmp"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 )
 
-// This file owns a run: which rows it plays, how each is built, and what became of it. main calls
-// it, one row after another in one goroutine, and nothing is locked. The tables have a file each.
+// This file owns a run: which rows it plays, in which order, and what it prints. play.go plays one
+// row. Two rows are played at a time (-p), each in a goroutine of its own. What became of them
+// comes to run through a channel, so nothing is locked.
 
-// The tables by area, one file each.
-var tables = map[string][]mutant{
-	"bridges":   bridges,
-	"cancel":    cancels,
-	"clouds":    clouds,
-	"core":      core,
-	"databases": databases,
-	"delays":    delays,
-	"engine":    engine,
-	"fan":       fanned,
-	"operators": operators,
-	"page":      page,
-	"schedules": schedules,
-	"security":  security,
-	"limits":    limited,
-	"steps":     stepped,
-	"web":       web,
-}
+// processors is the machine that the estimate at the end of a run is for.
+const processors = 2
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -51,102 +38,103 @@ func main() {
 	}
 }
 
-func run(words []string) error {
+func run(args []string) error {
+	flags := flag.NewFlagSet("mutants", flag.ExitOnError)
+	beside := flags.Int("p", processors, "how many are played at once")
+	list := flags.Bool("list", false, "print the rows, and play none")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	rows, left := chosen(flags.Args())
+	if len(rows) == 0 {
+		return errors.New("no mutant fits")
+	}
+	if *list {
+		for _, r := range rows {
+			fmt.Println(r)
+		}
+		fmt.Printf("%d mutants\n", len(rows))
+		return nil
+	}
 	dir, err := os.MkdirTemp("", "onceq-mutants")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	killed, failed := 0, 0
-	for _, area := range slices.Sorted(maps.Keys(tables)) {
-		for _, m := range tables[area] {
-			if !asked(words, area, m) {
-				continue
-			}
-			began := time.Now()
-			err := kill(dir, m)
-			verdict := "killed"
-			if err != nil {
-				verdict = err.Error()
-				failed++
-			} else {
-				killed++
-			}
-			fmt.Printf("%-9s %s: %q by %s %s: %s (%.1f s)\n",
-				area, m.File, short(m.Text), m.Package, m.Test, verdict, time.Since(began).Seconds())
+	began := time.Now()
+	killed, failed, spent := 0, 0, time.Duration(0)
+	for r := range play(rows, max(1, *beside), dir) {
+		verdict := r.how
+		if r.err != nil {
+			verdict = r.err.Error()
+			failed++
+		} else {
+			killed++
+		}
+		spent += r.cpu
+		fmt.Printf("%v: %s (%.1f s, %.1f s of processor)\n", r.row, verdict, r.took.Seconds(), r.cpu.Seconds())
+	}
+	fmt.Printf("%d killed, %d failed; %.0f s, %.0f s of processor: %.1f minutes on %d processors\n", killed, failed,
+		time.Since(began).Seconds(), spent.Seconds(), spent.Minutes()/processors, processors)
+	if left > 0 {
+		fmt.Printf("%d left out, which need a server: make mutants ARGS=all, or make proof\n", left)
+	}
+	if len(flags.Args()) == 0 || slices.Contains(flags.Args(), "all") {
+		failed += playFamilies()
+		for _, e := range equivalents {
+			fmt.Printf("not counted, %s: %q for %q changes nothing: %s\n", e.File, short(e.With), short(e.Text), e.Why)
 		}
 	}
-	fmt.Printf("%d killed, %d failed\n", killed, failed)
 	if failed > 0 {
 		return errors.New("a break that no test notices is a test that is missing")
 	}
-	if killed == 0 {
-		return errors.New("no mutant fits")
-	}
 	return nil
 }
 
-// asked reports whether one of the words names the mutant; without words all are asked for.
-func asked(words []string, area string, m mutant) bool {
-	return len(words) == 0 || slices.ContainsFunc(words, func(w string) bool {
-		return w == area || strings.Contains(m.File, w) || strings.Contains(m.Test, w) || strings.Contains(m.Why, w)
+// row is a mutant in its table.
+type row struct {
+	area string
+	mutant
+}
+
+func (r row) String() string {
+	s := fmt.Sprintf("%-9s %s: %q by %s %s", r.area, r.File, short(r.Text), r.Package, r.Test)
+	if r.Rule != "" {
+		s += " [" + r.Rule + "]"
+	}
+	return s
+}
+
+// chosen returns the rows that the words name, those of one test package together, because they are
+// built of the same parts. left is how many were left out for their server: without words, all that
+// need one.
+func chosen(words []string) (rows []row, left int) {
+	all := slices.Contains(words, "all")
+	for _, area := range slices.Sorted(maps.Keys(tables)) {
+		for _, m := range tables[area] {
+			switch {
+			case all || asked(words, area, m):
+				rows = append(rows, row{area, m})
+			case len(words) == 0 && m.Server:
+				left++
+			case len(words) == 0:
+				rows = append(rows, row{area, m})
+			}
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.Package, b.Package), cmp.Compare(a.File, b.File))
 	})
+	return rows, left
 }
 
-// kill returns nil if the test turns red by the mutant.
-func kill(dir string, m mutant) error {
-	broken, err := m.apply(".")
-	if err != nil {
-		return err
-	}
-	file := filepath.Join(dir, "broken.go")
-	if err := os.WriteFile(file, broken, 0o600); err != nil {
-		return err
-	}
-	original, err := filepath.Abs(m.File)
-	if err != nil {
-		return err
-	}
-	overlay, err := json.Marshal(map[string]any{"Replace": map[string]string{original: file}})
-	if err != nil {
-		return err
-	}
-	list := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(list, overlay, 0o600); err != nil {
-		return err
-	}
-	cmd := exec.Command("go", "test", "-overlay", list, "-vet=off", "-count=1", "-timeout", "5m", "-v", "-run", pattern(m.Test), "./"+m.Package)
-	out, err := cmd.CombinedOutput()
-	switch {
-	case bytes.Contains(out, []byte("[build failed]")), bytes.Contains(out, []byte("[setup failed]")):
-		return fmt.Errorf("DOES NOT BUILD\n%s", out)
-	case err == nil && !bytes.Contains(out, []byte("--- PASS")):
-		return fmt.Errorf("NOT PLAYED, no such test ran or it was skipped\n%s", out)
-	case err == nil:
-		return errors.New("SURVIVES")
-	}
-	return nil
-}
-
-// apply returns the file with the break in it. The file is looked for below root.
-func (m mutant) apply(root string) ([]byte, error) {
-	text, err := os.ReadFile(filepath.Join(root, m.File))
-	if err != nil {
-		return nil, err
-	}
-	if n := bytes.Count(text, []byte(m.Text)); n != 1 {
-		return nil, fmt.Errorf("STALE: the text stands %d times in the file, not once", n)
-	}
-	return bytes.Replace(text, []byte(m.Text), []byte(m.With), 1), nil
-}
-
-// pattern has each part of a test's name match that name alone.
-func pattern(test string) string {
-	parts := strings.Split(test, "/")
-	for i, p := range parts {
-		parts[i] = "^" + p + "$"
-	}
-	return strings.Join(parts, "/")
+// asked reports whether one of the words names the mutant.
+func asked(words []string, area string, m mutant) bool {
+	return slices.ContainsFunc(words, func(w string) bool {
+		return w == area || w == "server" && m.Server || slices.ContainsFunc([]string{m.File, m.Test, m.Rule, m.Why}, func(s string) bool {
+			return strings.Contains(s, w)
+		})
+	})
 }
 
 // short is the first line of a text, cut for a line of the report.

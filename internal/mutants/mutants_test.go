@@ -10,13 +10,12 @@ import (
 // The rule: a mutant breaks what is there now. Without this test one whose text was rewritten would
 // be noticed by make mutants alone, which nobody runs before a commit.
 func TestMutantsFit(t *testing.T) {
-	const root = "../.."
 	for area, table := range tables {
 		for _, m := range table {
 			if filepath.Ext(m.File) != ".go" {
 				t.Errorf("%s: %s: an overlay replaces what is built, not what a test reads, so this survives", area, m.File)
 			}
-			broken, err := m.apply(root)
+			broken, err := apply(root, m.File, m.Text, m.With)
 			if err != nil {
 				t.Errorf("%s: %s: %q: %v", area, m.File, short(m.Text), err)
 				continue

@@ -125,24 +125,28 @@ var operators = []mutant{
 		Why: "a ledger that was exported twice makes each effect a duplicate",
 	},
 	{
+		Rule: "replay: its job failed before the plan was made",
 		File: "dlq/planned.go", Text: " && m.Published.Before(w.plan.Made)",
 		With:    "",
 		Package: "dlq", Test: "TestPlanOfMoreThanIsHeld",
 		Why: "a letter that came after the plan is sent where its worker's clock is behind",
 	},
 	{
+		Rule: "replay: the filter chooses it",
 		File: "dlq/planned.go", Text: "w.plan.Rest.Filter.chooses(m) && ",
 		With:    "",
 		Package: "dlq", Test: "TestPlanOfMoreThanIsHeld",
 		Why: "letters of another failure are sent that nobody agreed to",
 	},
 	{
+		Rule: "replay: fewer than `Filter.Max` were taken so far",
 		File: "dlq/plan.go", Text: `		return p.Rest.Filter.Max`,
 		With:    `		return of`,
 		Package: "dlq", Test: "TestPlanOfMoreThanIsHeld",
 		Why: "more letters are sent than --max was",
 	},
 	{
+		Rule: "replay: `ReplayOptions.Judge` is asked for these letters",
 		File: "dlq/planned.go", Text: `		p.clearOut(p.q.o.MaxHeld, 0)`,
 		With:    "",
 		Package: "dlq", Test: "TestPlanOfMoreThanIsHeld",
@@ -173,12 +177,14 @@ var operators = []mutant{
 		Why: "a look at 100,000 letters makes hundreds of requests a second",
 	},
 	{
+		Rule: "replay: `CanaryWait` is over, and some run",
 		File: "dlq/canary.go", Text: `	if len(r.back) > 0 || !proven {`,
 		With:    `	if len(r.back) > 0 || !proven && false {`,
 		Package: "ops", Test: "TestCanariesPassWhenDone",
 		Why: "canaries that nobody ran prove the others",
 	},
 	{
+		Rule: "replay: an attempt of one failed since it was sent",
 		File: "dlq/canary.go", Text: `			if len(b.Failed) > 0 && !r.o.CanaryAny {`,
 		With:    `			if false {`,
 		Package: "ops", Test: "TestCanariesPassWhenDone",

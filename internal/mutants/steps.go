@@ -100,6 +100,7 @@ var stepped = []mutant{
 		Why: "the copy of a job that sleeps wakes it at each receive",
 	},
 	{
+		Rule: "contracts: A message is acked after its job was seen done, after its letter is stored",
 		File: "ahead.go", Text: "m.Meta.Key, m.ID)", With: "m.Meta.Key)",
 		Package: "internal/coretest/jobs", Test: "TestCarriedForItsReceives",
 		Why: "a queue leaves out the second copy of a job, and its message is acked: the job is lost",

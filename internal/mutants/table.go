@@ -11,4 +11,28 @@ type mutant struct {
 	Package, Test string
 	// Why says what a user would lose by the break.
 	Why string
+	// Rule names what the break leaves out: "claim: NAME", "renew: NAME" or "settle: NAME" for a
+	// row of dedupe/machine, or a page of docs and a text that stands in one of its rules alone,
+	// such as "protocol: settle failed". Empty where no page has such a rule.
+	Rule string
+	// Server says that the test needs a back end that runs. Such a row is played where it is asked
+	// for.
+	Server bool
+}
+
+// A family is a test whose parts are broken things, each of which the test must refuse. They are
+// counted beside the mutants.
+type family struct {
+	// What is broken: drivers, stores.
+	What string
+	// Package and Test are as in a mutant. Each part of the test is named by what is broken.
+	Package, Test string
+}
+
+// An equivalent is a change that no test can notice, because nobody can. It is listed, so that it
+// is not found again, and not counted.
+type equivalent struct {
+	File, Text, With string
+	// Why says why nothing changes.
+	Why string
 }

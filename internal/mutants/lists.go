@@ -1,0 +1,48 @@
+package main
+
+// This file owns the list of the tables, and what is played or listed beside them. The tables have
+// a file each. All of it is data that never changes.
+
+// The tables by area.
+var tables = map[string][]mutant{
+	"bridges":   bridges,
+	"cancel":    cancels,
+	"clouds":    clouds,
+	"core":      core,
+	"databases": databases,
+	"delays":    delays,
+	"engine":    engine,
+	"fan":       fanned,
+	"limits":    limited,
+	"machine":   machined,
+	"operators": operators,
+	"page":      page,
+	"replays":   replays,
+	"rules":     ruled,
+	"schedules": schedules,
+	"security":  security,
+	"steps":     stepped,
+	"verdict":   judged,
+	"web":       web,
+}
+
+var families = []family{
+	{What: "broken drivers", Package: "broker/brokertest", Test: "TestFaultsAreFound"},
+	{What: "broken stores", Package: "dedupe/dedupetest", Test: "TestFaultyStores"},
+	{What: "rules that the model goes without", Package: "internal/model", Test: "TestEachRuleIsNeeded"},
+}
+
+var equivalents = []equivalent{
+	{
+		File: "internal/verdict/verdict.go", Text: "case e.Parks && e.Returned != Nil && (", With: "case e.Parks && (",
+		Why: "a nil under Park has met one of the two cases before: done, or parked without its transaction",
+	},
+	{
+		File: "dedupe/machine/table.go", Text: "At: AtDead, Outcome: dedupe.Won, Change: TakeNext", With: "At: AtClaimed, Outcome: dedupe.Won, Change: TakeNext",
+		Why: "a live claim has met one of the rows above: its own, or another's",
+	},
+	{
+		File: "dedupe/machine/table.go", Text: "{Name: \"own claim\", At: AtClaimed, Own: Yes, Change: Write}", With: "{Name: \"own claim\", At: AtClaimed, Change: Write}",
+		Why: "another's token has met the first row",
+	},
+}
