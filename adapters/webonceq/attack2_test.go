@@ -120,3 +120,17 @@ func TestBadCallbacks(t *testing.T) {
 		<-changed
 	}
 }
+
+// The rule: a number that a pass does not know exactly is told as a bound.
+func TestNumberOfTwoFilters(t *testing.T) {
+	n := newNight(t, &Options{Access: who("ana", All)}).usual()
+	n.letter("refund-1", "refund", "timeout", "context deadline exceeded", "{}")
+	n.waitLetters()
+	for query, rough := range map[string]bool{"": false, "?type=charge": false, "?class=timeout&type=charge": false, "?since=1h": true, "?type=charge&since=1h": true, "?type=charge&source=shop%3Aorders": true} {
+		for _, path := range []string{"/q/orders/letters", "/q/orders/letters/" + n.group()} {
+			if w := n.get(path + query); w.Code != 200 || strings.Contains(w.Body.String(), "≤ ") != rough || strings.Contains(w.Body.String(), "of up to") != (rough && !strings.Contains(path, n.group())) {
+				t.Errorf("%s: %d %s", path+query, w.Code, w.Body)
+			}
+		}
+	}
+}

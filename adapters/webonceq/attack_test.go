@@ -48,6 +48,7 @@ func (s *sick) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Cl
 
 // The rule: who lacks Bodies reads no service's error, on no screen and in no JSON.
 func TestHiddenTroubles(t *testing.T) {
+	t.Parallel() // the store is asked for a while
 	n := newNight(t, nil).usual()
 	s := &sick{Store: n.store}
 	n.ops = must(ops.Open([]ops.Target{{Name: "orders", Queue: n.orders, DeadLetters: n.dead, Store: s, Scopes: []string{"shop:charge"}}}, &ops.Options{By: "the program"}))

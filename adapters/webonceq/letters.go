@@ -100,9 +100,6 @@ func (p *Page) letters(a *ask) error {
 	return nil
 }
 
-// hidden stands where a text is that not everybody may read.
-const hidden = "(hidden: it needs the permission “bodies”)"
-
 func (a *ask) groupOf(g *ops.LetterGroup, n int) group {
 	x := group{LetterGroup: g, N: n, Error: hidden, Bars: barsOf(g.Bars), Types: tally(g.Types)}
 	if a.can(Bodies) {

@@ -40,7 +40,19 @@ func (c chosen) String() string {
 	return cmp.Or(strings.Join(parts, ", "), "all letters")
 }
 
-// count is how many failures of a group are chosen.
+// IsRough reports whether count is a bound: a pass counts a group's letters by one part of a filter
+// at a time, and by five minutes.
+func (c chosen) IsRough() bool {
+	parts := 0
+	for _, set := range []bool{c.Type != "", c.Source != "", !c.Since.IsZero()} {
+		if set {
+			parts++
+		}
+	}
+	return parts > 1 || !c.Since.IsZero()
+}
+
+// count is how many failures of a group are chosen; at most, where IsRough.
 func (c *chosen) count(g *ops.LetterGroup) int {
 	n := g.Count
 	switch {

@@ -15,6 +15,9 @@ import (
 // This file owns how an error is told: with which status, in which words, and to whom. All are
 // functions of their arguments.
 
+// hidden stands where a text is that not everybody may read.
+const hidden = "(hidden: it needs the permission “bodies”)"
+
 var errNoScopes = errors.New("no worker was seen lately, so nobody knows its scopes")
 
 func statusOf(err error) int {

@@ -2,7 +2,7 @@ package main
 
 var web = []mutant{
 	{
-		File: "cmd/onceq/internal/cli/web.go", Text: "d.tell(d.next())", With: "d.tell(d.url + d.token)",
+		File: "cmd/onceq/internal/cli/web.go", Text: "return session, d.next()", With: "return session, d.url + d.token",
 		Package: "cmd/onceq/internal/cli", Test: "TestWeb",
 		Why: "the printed address opens the page again, for whoever has read it somewhere",
 	},
@@ -95,5 +95,20 @@ var web = []mutant{
 		File: "ops/key.go", Text: "l.Letter.Message = o.shown(l.Letter.Message)", With: "_ = o.shown",
 		Package: "ops", Test: "TestLettersAreRedacted",
 		Why: "a key's time line shows what Options.Redact hides everywhere else",
+	},
+	{
+		File: "adapters/webonceq/trouble.go", Text: "case a.can(Bodies) || err == nil:", With: "case a.can(Look) || err == nil:",
+		Package: "adapters/webonceq", Test: "TestHiddenTroubles",
+		Why: "a refused button shows a store's address and user to whoever may look",
+	},
+	{
+		File: "adapters/webonceq/plans.go", Text: "return x.by != by })", With: "return x.by == by })",
+		Package: "adapters/webonceq", Test: "TestPlansOfOthersStay",
+		Why: "one person's plans push out another one's",
+	},
+	{
+		File: "ops/overview.go", Text: "if v.ts[i].deaf[of].Load() > 0 {", With: "if v.ts[i].deaf[of].Load() < 0 {",
+		Package: "ops", Test: "TestBoardDeafQueue",
+		Why: "each look leaves one more goroutine at a queue that does not answer",
 	},
 }

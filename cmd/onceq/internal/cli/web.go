@@ -134,8 +134,8 @@ type door struct {
 	who  webonceq.Access
 	page http.Handler
 	base string
-	url  string           // of a token, which is left out
-	tell func(url string) // is called under mu
+	url  string // of a token, which is left out
+	tell func(url string)
 
 	mu    sync.Mutex
 	token string
@@ -159,17 +159,27 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	w.Header().Set("Cache-Control", "no-store")
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if subtle.ConstantTimeCompare([]byte(token), []byte(d.token)) == 0 {
+	session, next := d.open(token)
+	if session == "" {
 		http.Error(w, "This address has opened the page already, or was never one. The terminal has the next one.", http.StatusForbidden)
 		return
 	}
-	session := rand.Text()
-	d.in[session] = true
 	http.SetCookie(w, &http.Cookie{Name: doorCookie, Value: session, Path: d.base + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	http.Redirect(w, r, d.base+"/", http.StatusSeeOther)
-	d.tell(d.next())
+	d.tell(next) // without the lock: a terminal that stands still stops nobody who is in
+}
+
+// open takes a token. It answers a cookie's value and the next address; empty where it is not the
+// one that was printed.
+func (d *door) open(token string) (session, next string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if subtle.ConstantTimeCompare([]byte(token), []byte(d.token)) == 0 {
+		return "", ""
+	}
+	session = rand.Text()
+	d.in[session] = true
+	return session, d.next()
 }
 
 var errNoCookie = errors.New("the browser has not opened the printed address")

@@ -6,10 +6,13 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/onceq/onceq/adapters/webonceq"
 )
 
 // web starts the command, and answers the address that it prints.
@@ -149,4 +152,30 @@ func TestWebListens(t *testing.T) {
 	}
 	r.run("web", "-f", r.dir).want(2, "-f")
 	r.run("web", "nobody").want(2, "nobody")
+}
+
+// TestWebTerminal: whoever is in goes on while the terminal takes no line, such as after ctrl-S.
+func TestWebTerminal(t *testing.T) {
+	t.Parallel()
+	stands := make(chan struct{})
+	d := &door{base: "/x", in: map[string]bool{"cookie": true}, who: webonceq.Access{Name: "ana"}}
+	told := make(chan struct{})
+	d.tell = func(string) { close(told); <-stands }
+	d.next()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		d.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/x/?token="+d.token, nil))
+	}()
+	<-told
+	if !d.mu.TryLock() {
+		t.Error("the door is held until the terminal goes on")
+	} else {
+		d.mu.Unlock()
+	}
+	close(stands)
+	<-done
+	if len(d.in) != 2 {
+		t.Errorf("%d cookies", len(d.in))
+	}
 }
