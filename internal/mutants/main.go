@@ -109,11 +109,11 @@ func (r row) String() string {
 // built of the same parts. left is how many were left out for their server: without words, all that
 // need one.
 func chosen(words []string) (rows []row, left int) {
-	all := slices.Contains(words, "all")
+	all, server := slices.Contains(words, "all"), slices.Contains(words, "server")
 	for _, area := range slices.Sorted(maps.Keys(tables)) {
 		for _, m := range tables[area] {
 			switch {
-			case all || asked(words, area, m):
+			case all || server && m.Server || !server && asked(words, area, m):
 				rows = append(rows, row{area, m})
 			case len(words) == 0 && m.Server:
 				left++
@@ -131,7 +131,7 @@ func chosen(words []string) (rows []row, left int) {
 // asked reports whether one of the words names the mutant.
 func asked(words []string, area string, m mutant) bool {
 	return slices.ContainsFunc(words, func(w string) bool {
-		return w == area || w == "server" && m.Server || slices.ContainsFunc([]string{m.File, m.Test, m.Rule, m.Why}, func(s string) bool {
+		return w == area || slices.ContainsFunc([]string{m.File, m.Test, m.Rule, m.Why}, func(s string) bool {
 			return strings.Contains(s, w)
 		})
 	})
