@@ -41,7 +41,7 @@ PACKAGES = $(GO) list -f '{{.ImportPath}} {{.Dir}}' $(or $(PKGS),work)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo drill demo-agent quick test proof weight apart soak chaos compat mutants rehearsal check fmt-check vet fix-check staticcheck tidy-check walls alerts bench lint fuzz fmt
+.PHONY: help demo pictures drill demo-agent quick test proof weight apart soak chaos compat mutants rehearsal check fmt-check vet fix-check staticcheck tidy-check walls alerts bench lint fuzz fmt
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ demo: ## kill -9 worker processes on 2,000 orders and count the charges (ARGS=-n
 
 demo-agent: ## kill -9 worker processes every second while they make paid calls of a language model, and read the bill (ARGS=-no-key, -no-steps: what it would be; STORE=postgres or dynamodb)
 	$(foreach b,$(filter-out sqlite,$(STORE)),$(GO) run ./localstack/internal/with $(b)) $(GO) run ./examples/agent $(if $(STORE),-store $(STORE)) $(ARGS)
+
+pictures: ## take the pictures of the operator's page for the docs, in Chromium
+	cd internal/tests && ONCEQ_BACKENDS=chromium $(GO) test -count=1 -run 'TestPage/pictures' ./page -update
 
 drill: ## a fleet with a fault, which you mend by docs/runbook.md (FAULT=bank, receives or producer)
 	$(GO) run ./examples/fleet -keep -drill $(FAULT)

@@ -201,10 +201,8 @@ func (r *shared) take(ctx context.Context, key string) (g grant, err error) {
 	}
 	g.free = r.kept
 	for _, i := range rand.Perm(len(rs)) {
-		if rec := rs[i]; rec != nil && rec.Status != dedupe.Released {
-			if rec.Status == dedupe.Done {
-				g.free = min(g.free, time.Until(rec.Expires))
-			}
+		if left := heldFor(rs[i]); left > 0 {
+			g.free = min(g.free, left)
 			continue
 		}
 		now, wall := r.table.now(), time.Now().Round(0)
@@ -219,6 +217,20 @@ func (r *shared) take(ctx context.Context, key string) (g grant, err error) {
 	}
 	g.free = max(g.free, poll)
 	return g, nil
+}
+
+// heldFor is for how long a block is not to be had, by this process's clock. A claim lasts for
+// moments, and one whose taker died before it was settled ends by itself. Where the lease seems
+// longer than any, the clocks are apart, and the store is asked.
+func heldFor(r *dedupe.Record) time.Duration {
+	switch {
+	case r == nil:
+	case r.Status == dedupe.Done:
+		return max(1, time.Until(r.Expires)) // the store says that it is kept
+	case r.Status == dedupe.Claimed && time.Until(r.LeaseUntil) <= placeTTL:
+		return time.Until(r.LeaseUntil)
+	}
+	return 0
 }
 
 // blockNames are the names of a key's blocks. A key is a sender's word, so its hash stands for it.

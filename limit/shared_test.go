@@ -186,6 +186,61 @@ func TestSharedStoreAway(t *testing.T) {
 	}
 }
 
+// TestSharedTakerDies: a block whose taker died between its claim and its settlement is another's
+// once the claim's lease is over, also where the asker's clock is ten minutes behind.
+func TestSharedTakerDies(t *testing.T) {
+	for _, behind := range []time.Duration{0, 10 * time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			claimed := 0
+			dies := &mute{Store: w.store, settle: func() error { claimed++; return errAway }}
+			dead := must(limit.Shared(dies, "api", 2, time.Minute))(t)
+			for range 2 {
+				if wait, err := dead.Reserve(t.Context(), limit.Ask{Again: true}); wait == 0 && err == nil {
+					t.Error("a block that was not settled is used")
+				}
+				pass(5 * time.Second)
+			}
+			l := must(limit.Shared(&mute{Store: w.store, later: behind}, "api", 2, time.Minute))(t)
+			began := 0
+			for range 60 {
+				if wait, err := l.Reserve(t.Context(), limit.Ask{Again: true}); wait == 0 && err == nil {
+					began++
+				}
+				pass(10 * time.Second)
+			}
+			if claimed < 2 || began < 14 {
+				t.Errorf("%d claims died; then %d jobs began in 10 minutes, with a clock %v behind", claimed, began, behind)
+			}
+			pass(time.Minute)
+		})
+	}
+}
+
+// mute is a store whose settlements may fail, and whose records seem to be later than they are.
+type mute struct {
+	dedupe.Store
+	settle func() error
+	later  time.Duration
+}
+
+func (s *mute) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	if s.settle != nil {
+		return nil, s.settle()
+	}
+	return s.Store.Settle(ctx, ss)
+}
+
+func (s *mute) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	rs, err := s.Store.Get(ctx, ks)
+	for _, r := range rs {
+		if r != nil {
+			r.LeaseUntil, r.Expires = r.LeaseUntil.Add(s.later), r.Expires.Add(s.later)
+		}
+	}
+	return rs, err
+}
+
 // TestSharedBlockEnds: what a process has not used of a block after a tenth of the time is lost,
 // because another may soon have the block.
 func TestSharedBlockEnds(t *testing.T) {

@@ -71,7 +71,7 @@ const (
 	// long jobs take, up to looksUpTo, because a look reads as many records as there are places.
 	lookEvery = 250 * time.Millisecond
 	looksUpTo = 3 * time.Second
-	// placeTTL is for how long control.WithLock claims.
+	// placeTTL is for how long control.WithLock and control.RunOnce claim.
 	placeTTL = 30 * time.Second
 )
 

@@ -17,6 +17,7 @@ import (
 type Schedule interface {
 	// Next is the first instant after a time, in whole seconds; the zero time = none ever comes.
 	// The same schedule answers the same in each process, because the instant is the job's name.
+	// It computes, and never waits: all entries wait for it.
 	Next(after time.Time) time.Time
 }
 

@@ -3,9 +3,11 @@ package schedule
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/onceq/onceq"
@@ -29,7 +31,8 @@ const (
 	// keptBeyond is for how long the record of an instant is kept beyond CatchUp, and beyond the
 	// next instant: so operators see the last one, and a count of missed ones is right.
 	keptBeyond = 24 * time.Hour
-	// mostOpen bounds the instants of an entry that one pass looks at.
+	// mostOpen bounds the instants of an entry that one pass looks at: those that wait for another
+	// try, and new ones.
 	mostOpen = 1000
 	// sendsAtOnce bounds the sends of one queue that run at once.
 	sendsAtOnce = 64
@@ -56,12 +59,13 @@ func (r *runner) adopt(now time.Time) {
 		defer cancel()
 		opens, err := engine.Guard(func() ([]time.Time, error) { return adopted(ctx, r.s, told, fresh, now) })
 		return func() {
-			if r.adopting = false; err != nil {
+			if r.adopting = false; opens == nil {
 				r.storeFails(err)
 				r.adopts = r.now().Add(retry.Within(time.Second, 15*time.Second, r.down))
 				return
 			}
 			r.storeAnswers()
+			r.tellFull(err)
 			for i, e := range es {
 				if e.known || opens[i].IsZero() {
 					continue
@@ -90,7 +94,8 @@ func earliest(a, b time.Time) time.Time {
 }
 
 // adopted writes what has changed of the entries into the list, and answers for each since when its
-// instants may be open: since a scheduler was last seen to have it, and not before it was born.
+// instants may be open: since a scheduler was last seen to have it, and not before it was born. An
+// error beside an answer is of parts of the list that are full: their new entries are left out.
 func adopted(ctx context.Context, s dedupe.Store, told []*controlstore.Scheduled, fresh []bool, now time.Time) ([]time.Time, error) {
 	parts := map[int][]int{} // the entries of each
 	var numbers []int
@@ -130,6 +135,7 @@ func adopted(ctx context.Context, s dedupe.Store, told []*controlstore.Scheduled
 		opens[i] = latest(old.Born, old.Seen)
 		return now.Sub(old.Seen).Abs() >= seenEach || old.Scope != e.Scope || fresh[i] && now.Sub(old.Seen) > askEach
 	}
+	var full error
 	for _, n := range numbers {
 		var changed []*controlstore.Scheduled
 		for _, i := range parts[n] {
@@ -140,22 +146,32 @@ func adopted(ctx context.Context, s dedupe.Store, told []*controlstore.Scheduled
 		if len(changed) == 0 {
 			continue
 		}
-		if err := controlstore.ChangeSchedules(ctx, s, n, changed, chooses); err != nil {
+		err := controlstore.ChangeSchedules(ctx, s, n, changed, chooses)
+		switch {
+		case errors.Is(err, control.ErrInvalid): // others' entries go on
+			full = err
+			for _, e := range changed {
+				if have[e.Name] == nil || have[e.Name].Spec != e.Spec {
+					opens[index[e]] = time.Time{}
+				}
+			}
+		case err != nil:
 			return nil, err
 		}
 	}
-	return opens, nil
+	return opens, full
 }
 
 // A look is what a pass finds of an entry, and what is to become of it.
 type look struct {
 	e      *entry
 	open   []time.Time // not known to be sent, the oldest first
+	left   []time.Time // of those: what is still open after the pass
 	missed int         // too late to be sent
 	full   bool        // there is more than one pass looks at
 	failed error       // of the schedule, or of a send
 	beside bool        // another process has begun one
-	done   time.Time   // no instant up to here is open
+	done   time.Time   // no instant up to here is open, but for left
 	wake   time.Time   // when to look again
 }
 
@@ -216,7 +232,8 @@ func (r *runner) find(ctx context.Context, now time.Time, es []entry, looks []*l
 	var ks []dedupe.Key
 	for i := range es {
 		e, l := &es[i], looks[i]
-		for t := e.done; ; {
+		l.open = slices.Clone(e.left)
+		for t := e.done; len(l.open) < mostOpen; {
 			if t, l.failed = e.after(t); l.failed != nil || t.IsZero() || t.After(now) {
 				break
 			}
@@ -224,10 +241,8 @@ func (r *runner) find(ctx context.Context, now time.Time, es []entry, looks []*l
 				l.open = l.open[:0]
 			}
 			l.open = append(l.open, t)
-			if l.full = len(l.open) == mostOpen; l.full {
-				break
-			}
 		}
+		l.full = len(l.open) >= mostOpen
 		for _, at := range l.open {
 			ks = append(ks, controlstore.InstantKey(Key(e.Name, at)))
 		}
@@ -259,19 +274,15 @@ func (r *runner) find(ctx context.Context, now time.Time, es []entry, looks []*l
 
 // send sends what is open of an entry, in the order of the instants.
 func (r *runner) send(e *entry, l *look, lane chan struct{}) {
-	var left time.Time // the first that is still open
 	for _, at := range l.open {
 		sent, err := false, context.Cause(r.ctx) // what has not begun is another process's
 		if err == nil {
 			sent, err = r.sendOne(e, at, lane)
 		}
-		if l.failed = cmp.Or(l.failed, err); !sent && left.IsZero() {
-			left = at
+		if l.failed = cmp.Or(l.failed, err); !sent {
+			l.left = append(l.left, at)
 		}
 		l.beside = l.beside || !sent && err == nil
-	}
-	if !left.IsZero() {
-		l.done = left.Add(-1)
 	}
 	l.plan(e, r.now())
 }
@@ -313,7 +324,7 @@ func (l *look) plan(e *entry, now time.Time) {
 	case l.beside:
 		retried = now.Add(retry.Within(beside, 10*time.Second, e.tries+1))
 	}
-	if !retried.IsZero() {
+	if !retried.IsZero() && (!l.full || len(l.left) == len(l.open)) {
 		from = now // what is open waits for the next try, or goes with the next instant
 	}
 	next, err := e.after(from)
@@ -332,7 +343,7 @@ func (l *look) plan(e *entry, now time.Time) {
 // ended takes what became of an entry.
 func (r *runner) ended(l *look) {
 	e := l.e
-	e.done = l.done
+	e.done, e.left = l.done, l.left
 	switch {
 	case l.failed != nil || l.beside:
 		e.tries++
@@ -377,6 +388,20 @@ func (r *runner) tellMissed(looks []*look) {
 	r.log.LogAttrs(r.ctx, slog.LevelWarn, "onceq: instants of schedules were missed, and their jobs are not sent: they were due longer ago than CatchUp",
 		slog.Int("missed", n), slog.Int("entries", len(r.missed)), slog.String("entry", most))
 	r.missed = nil
+}
+
+// tellFull logs that there is no room for new entries, and has them tried again each minute.
+func (r *runner) tellFull(err error) {
+	if err == nil {
+		if lasted, tell := r.fullOut.Succeeds(engine.Whole); tell {
+			r.log.LogAttrs(r.ctx, slog.LevelInfo, "onceq: the store's list of schedules has room again", engine.ForSo(lasted))
+		}
+		return
+	}
+	r.adopts = r.now().Add(askEach)
+	if lasts, tell := r.fullOut.Fails(engine.Whole, true); tell {
+		r.log.LogAttrs(r.ctx, slog.LevelWarn, "onceq: the store's list of schedules is full; the jobs of some new entries are not sent", engine.ForSo(lasts), slog.Any("error", err))
+	}
 }
 
 func (r *runner) storeFails(err error) {

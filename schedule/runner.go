@@ -51,8 +51,8 @@ type runner struct {
 	adopts   time.Time // when entries are told to the store again
 	fatal    error
 
-	listOut, storeOut, sendOut engine.Outage
-	lanes                      map[any]chan struct{} // rooms for sends, by queue
+	listOut, storeOut, sendOut, fullOut engine.Outage
+	lanes                               map[any]chan struct{} // rooms for sends, by queue
 }
 
 // entry is an entry as the loop has it.
@@ -61,7 +61,8 @@ type entry struct {
 	spec  string
 	own   bool
 	known bool      // the store has it: done is set
-	done  time.Time // no instant up to here is open
+	done  time.Time // no instant up to here is open, but for left
+	left  []time.Time
 	wake  time.Time // when to look again
 	tries int
 	gone  bool

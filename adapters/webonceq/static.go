@@ -7,6 +7,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 )
@@ -30,7 +31,9 @@ var loaded = sync.OnceValues(func() (map[string]asset, string) {
 		if err != nil {
 			panic(err) // invariant: it is embedded
 		}
-		plain = lean(plain)
+		if plain = lean(plain); kind == "text/css" {
+			plain = tight.ReplaceAll(plain, []byte("$1$2"))
+		}
 		var b bytes.Buffer
 		z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
 		_, _ = z.Write(plain)
@@ -42,6 +45,9 @@ var loaded = sync.OnceValues(func() (map[string]asset, string) {
 	}
 	return all, hex.EncodeToString(sum.Sum(nil))[:12]
 })
+
+// tight are the blanks around signs of a style sheet, which mean nothing there.
+var tight = regexp.MustCompile(` *([{};,]) *|(:) `)
 
 // lean is a file without what only its authors read: indents, empty lines, lines of comment. None
 // of the files has a text of several lines.

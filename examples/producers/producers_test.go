@@ -2,6 +2,7 @@ package producers
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -16,13 +17,16 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/stretchr/testify/require"
+	_ "modernc.org/sqlite"
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
+	"github.com/onceq/onceq/adapters/sqlitebroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/internal/proof"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -51,6 +55,7 @@ func TestProducers(t *testing.T) {
 		run     func(t *testing.T) (command []string, dir string, env []string)
 	}{
 		{"sqs_producer.py", python("boto3", "boto3")},
+		{"sqlite_producer.py", python("sqlite3", "sqlite3, which Python has unless it was built without it")},
 		{"pubsub_producer.py", python("google.cloud.pubsub_v1", "google-cloud-pubsub")},
 		{"sqs_producer.ts", typescript("@aws-sdk/client-sqs")},
 		{"pubsub_producer.ts", typescript("@google-cloud/pubsub")},
@@ -58,13 +63,28 @@ func TestProducers(t *testing.T) {
 		t.Run(c.program, func(t *testing.T) {
 			command, dir, more := c.run(t)
 			to, b := topic, broker.Broker(nil)
-			if strings.HasPrefix(c.program, "sqs") {
+			switch {
+			case strings.HasPrefix(c.program, "sqlite"):
+				file := filepath.Join(t.TempDir(), "jobs.db")
+				db, err := sql.Open("sqlite", sqlitestore.DSN(file))
+				require.NoError(t, err)
+				store, err := sqlitestore.New(db, nil)
+				require.NoError(t, err)
+				t.Cleanup(func() {
+					require.NoError(t, store.Close())
+					require.NoError(t, db.Close())
+				})
+				queue, err := sqlitebroker.New(store, "orders", nil)
+				require.NoError(t, err)
+				require.NoError(t, queue.Migrate(t.Context()))
+				b, to = queue, file+":orders"
+			case strings.HasPrefix(c.program, "sqs"):
 				url, err := server.CreateQueue(strings.ReplaceAll(c.program, ".", "-"), nil)
 				require.NoError(t, err)
 				b, err = awssqs.New(sqs.New(sqs.Options{BaseEndpoint: &server.URL, Region: "eu-north-1", Credentials: aws.AnonymousCredentials{}}), url, nil)
 				require.NoError(t, err)
 				to = url
-			} else {
+			default:
 				b, err = gcppubsub.New(pubsub, topic, subscription, nil)
 				require.NoError(t, err)
 			}

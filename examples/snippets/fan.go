@@ -13,8 +13,13 @@ import (
 	"github.com/onceq/onceq/fan"
 )
 
-// invoice is somebody's.
+// invoice is the kind of the children; a child needs no Key, because the fan makes it.
 var invoice = onceq.Kind[string]{Type: "invoice"}
+
+// handle has each child keep its sum for the parent.
+func handle(mux *onceq.Mux, bill func(ctx context.Context, j *onceq.Job, customer string) (cents int, err error)) {
+	mux.On(invoice.Type, onceq.JSONResult(bill), nil)
+}
 
 func month(store dedupe.Store, queue broker.Sender, book func(ctx context.Context, key string, cents int) error) func(context.Context, *onceq.Job, []string) error {
 	return func(ctx context.Context, j *onceq.Job, customers []string) error {

@@ -30,9 +30,7 @@ func TestFan(t *testing.T) {
 	booked := 0
 	months := onceq.Kind[[]string]{Type: "month", Key: func([]string) string { return "2026-11" }}
 	var mux onceq.Mux
-	mux.On(invoice.Type, onceq.JSONResult(func(_ context.Context, _ *onceq.Job, customer string) (int, error) {
-		return len(customer), nil
-	}), nil)
+	handle(&mux, func(_ context.Context, _ *onceq.Job, customer string) (int, error) { return len(customer), nil })
 	months.On(&mux, month(store, queue, func(_ context.Context, _ string, cents int) error {
 		booked = cents
 		stop()

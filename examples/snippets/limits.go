@@ -18,6 +18,15 @@ func perTenant(h onceq.Handler) (onceq.Handler, error) {
 	return onceq.Chain(h, limit.Middleware(l, tenant)), nil
 }
 
+func perTenantInTheFleet(h onceq.Handler, store dedupe.Store) (onceq.Handler, error) {
+	l, err := limit.Shared(store, "calls", 5, time.Second) // a second at least
+	if err != nil {
+		return nil, err
+	}
+	tenant := func(j *onceq.Job) string { return j.Message.Attributes["tenant"] }
+	return onceq.Chain(h, limit.Middleware(l, tenant)), nil
+}
+
 func asTheAPIAllows(h onceq.Handler, store dedupe.Store) (onceq.Handler, error) {
 	rate, err := limit.Shared(store, "bank", 600, time.Minute)
 	if err != nil {

@@ -23,6 +23,8 @@ func TestLimits(t *testing.T) {
 		return nil
 	}))
 	require.NoError(t, err)
+	h, err = perTenantInTheFleet(h, store)
+	require.NoError(t, err)
 	h, err = asTheAPIAllows(h, store)
 	require.NoError(t, err)
 	w, err := charging(h, onceq.ProcessorConfig{Store: store, Scope: "s", Observer: &count{left: 1, stop: stop}}, queue, newQueue(t))

@@ -1,6 +1,8 @@
 package snippets
 
 import (
+	"bytes"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -11,7 +13,6 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/adapters/webonceq"
 	"github.com/onceq/onceq/dedupe/memstore"
-	"github.com/onceq/onceq/ops"
 )
 
 func TestPage(t *testing.T) {
@@ -19,7 +20,9 @@ func TestPage(t *testing.T) {
 	require.NoError(t, err)
 	store, err := memstore.New(nil)
 	require.NoError(t, err)
-	o, err := ops.Open([]ops.Target{{Name: "orders", Queue: queue, Store: store}}, nil)
+	dead, err := membroker.New(nil)
+	require.NoError(t, err)
+	o, err := shown(queue, dead, store)
 	require.NoError(t, err)
 	ask := func(h http.Handler, host, user, path string) int {
 		r := httptest.NewRequest(http.MethodGet, path, nil)
@@ -37,10 +40,15 @@ func TestPage(t *testing.T) {
 	require.Equal(t, http.StatusOK, ask(mux, "localhost:8080", "", "/onceq/"))
 	require.Equal(t, http.StatusForbidden, ask(mux, "ops.example", "", "/onceq/"))
 
-	onCall := func(string) webonceq.Access { return webonceq.Access{May: webonceq.Look} }
-	proxied, err := behindProxy(o, netip.MustParsePrefix("192.0.2.0/24"), onCall) // where httptest's requests are from
+	refused := new(bytes.Buffer)
+	proxy := netip.MustParsePrefix("192.0.2.0/24") // where httptest's requests are from
+	proxied, err := behindProxy(o, proxy, slog.New(slog.NewTextHandler(refused, nil)))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, proxied.Close(t.Context())) }()
 	require.Equal(t, http.StatusOK, ask(proxied, "ops.example", "ana", "/"))
+	require.Equal(t, http.StatusOK, ask(proxied, "ops.example", "zoe", "/"))
 	require.Equal(t, http.StatusForbidden, ask(proxied, "ops.example", "", "/"))
+	require.Contains(t, refused.String(), "X-Forwarded-User")
+	require.NotZero(t, onCall("ana").May&webonceq.Replay)
+	require.Zero(t, onCall("zoe").May&webonceq.Replay)
 }

@@ -80,7 +80,7 @@ var schedules = []mutant{
 		Why: "each scheduler that starts after an outage tells of the same missed instants",
 	},
 	{
-		File: "schedule/pass.go", Text: "l.done = left.Add(-1)", With: "_ = left",
+		File: "schedule/pass.go", Text: "e.done, e.left = l.done, l.left", With: "e.done = l.done",
 		Package: "schedule", Test: "TestMessageFails",
 		Why: "an instant whose send failed once is never sent",
 	},
@@ -93,5 +93,20 @@ var schedules = []mutant{
 		File: "ops/schedules.go", Text: "if r := sent[0]; r != nil && r.Status == dedupe.Done && t.Last.IsZero() {", With: "if t.Last.IsZero() {",
 		Package: "cmd/onceq/internal/cli", Test: "TestScheduleLs",
 		Why: "operators see an instant as sent that was not",
+	},
+	{
+		File: "schedule/pass.go", Text: "for t := e.done; len(l.open) < mostOpen; {", With: "for t := e.done; len(e.left) == 0 && len(l.open) < mostOpen; {",
+		Package: "schedule", Test: "TestPoisonedInstant",
+		Why: "an instant that cannot be sent keeps all later ones from being sent",
+	},
+	{
+		File: "schedule/pass.go", Text: "case errors.Is(err, control.ErrInvalid): // others' entries go on", With: "case false:",
+		Package: "schedule", Test: "TestFullList",
+		Why: "one tenant's many entries keep everybody's from being sent",
+	},
+	{
+		File: "limit/shared.go", Text: "case r.Status == dedupe.Claimed && time.Until(r.LeaseUntil) <= placeTTL:", With: "case r.Status == dedupe.Claimed:",
+		Package: "limit", Test: "TestSharedTakerDies",
+		Why: "a block whose taker died is nobody's while the clock is behind",
 	},
 }

@@ -2,6 +2,21 @@ package main
 
 var web = []mutant{
 	{
+		File: "cmd/onceq/internal/cli/web.go", Text: "d.tell(d.next())", With: "d.tell(d.url + d.token)",
+		Package: "cmd/onceq/internal/cli", Test: "TestWeb",
+		Why: "the printed address opens the page again, for whoever has read it somewhere",
+	},
+	{
+		File: "cmd/onceq/internal/cli/web.go", Text: "Path: d.base + \"/\", HttpOnly", With: "Path: \"/\", HttpOnly",
+		Package: "cmd/onceq/internal/cli", Test: "TestWeb",
+		Why: "another user's server on this address is sent the cookie",
+	},
+	{
+		File: "ops/board.go", Text: "if s.At.After(b.reread) {", With: "if !s.At.IsZero() {",
+		Package: "ops", Test: "TestBoardReadsRules",
+		Why: "a look that was under way brings back the rules of before",
+	},
+	{
 		File: "adapters/webonceq/door.go", Text: "!who.May.has(x.need) {", With: "!who.May.has(x.need & Look) {",
 		Package: "adapters/webonceq", Test: "TestEachRouteNeedsItsPermission",
 		Why: "whoever may look may act, too",

@@ -26,7 +26,10 @@
     if (live.textContent !== text) live.textContent = text;
     live.classList.toggle("stale", text !== "live");
   };
+  let down = null; // a click ends where it began, so what a finger is on stays
+  for (const n of ["pointerdown", "pointerup", "pointercancel"]) addEventListener(n, (e) => { down = n === "pointerdown" ? e.target : null; }, true);
   const held = (part) => {
+    if (down && part.contains(down)) return true;
     const at = document.activeElement;
     if (part.contains(at) && at !== document.body && !at.matches("a, summary, button")) return true;
     for (const f of part.querySelectorAll("input:not([type=hidden]), textarea, select")) {

@@ -88,6 +88,7 @@ func (s *scene) alone() (url string, c *child.Child) {
 // replay plans a replay of the one group of orders, and begins it.
 func replay(p *chromium.Page, url string, rate string) (plan string) {
 	p.Go(url + "/q/orders/letters")
+	p.Until("document.querySelector('article.group') && !document.querySelector('#pass .busy')")
 	p.Tap("article.group:first-of-type h2 a")
 	p.Tap("=Plan a replay")
 	p.See("reopen their failure")

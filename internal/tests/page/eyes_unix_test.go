@@ -75,7 +75,20 @@ func keepsFocus(t *testing.T, b *chromium.Browser) {
 	p.Until("!document.contains(before)")
 	p.Until("document.activeElement.closest('article[data-queue=orders]')")
 
-	p.Go(s.url + "/q/orders")
+	// What a finger is on stays until it is lifted: else the click would be nobody's.
+	var at struct{ X, Y float64 }
+	p.Eval(`before = document.querySelector("article[data-queue=orders]"), (r => ({x: r.x + 5, y: r.y + 5}))(before.querySelector("h2 a").getClientRects()[0])`, &at)
+	mouse := func(kind string) {
+		p.Call("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at.X, "y": at.Y, "button": "left", "clickCount": 1}, nil)
+	}
+	mouse("mousePressed")
+	s.card("orders", "w-3", nil)
+	s.card("mails", "w-3", nil)
+	p.Eval(`other = document.querySelector(".who time"), 1`, nil)
+	p.Until("!document.contains(other)") // the screen was fetched anew
+	mouse("mouseReleased")
+	p.Until("location.pathname == '/q/orders'")
+
 	p.Tap("=Pause")
 	p.Type("form[action$='/pause'] [name=reason]", "INC-3")
 	p.Eval(`before = document.querySelector("#workers").firstElementChild`, nil)
@@ -100,6 +113,7 @@ func twoTabs(t *testing.T, b *chromium.Browser) {
 	p, second := ana.Tab(t, chromium.Look{}), ana.Tab(t, chromium.Look{})
 	p.Go(s.url + "/?as=ana")
 	p.Go(s.url + "/q/orders/letters")
+	p.Until("document.querySelector('article.group') && !document.querySelector('#pass .busy')")
 	p.Tap("article.group h2 a")
 	p.Tap("=Plan a replay")
 	p.See("reopen their failure")

@@ -24,6 +24,7 @@ func TestPage(t *testing.T) {
 		"two tabs":             twoTabs,
 		"the browser goes":     browserGoes,
 		"the server goes":      serverGoes,
+		"pictures":             takePictures,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,6 +79,7 @@ func night(t *testing.T, b *chromium.Browser, look chromium.Look) {
 	see("Paused")
 	p.Tap("=Dead letters")
 	see(fmt.Sprint(letters))
+	p.Until("!document.querySelector('#pass .busy')")
 	p.Tap("article.group:first-of-type h2 a")
 	see("context deadline exceeded")
 	p.Tap("=Plan a replay")

@@ -104,6 +104,7 @@ type scene struct {
 	page   *webonceq.Page
 	url    string
 	n      int // letters so far
+	seats  map[string]*controlstore.Seat
 
 	failing atomic.Bool // the bank is away
 	mu      sync.Mutex
@@ -120,7 +121,7 @@ func newScene(t *testing.T, o *webonceq.Options) *scene {
 			}
 		}
 	}
-	s := &scene{T: t, server: server, place: place{SQS: server.URL, File: filepath.Join(t.TempDir(), "keys.db")}, ran: map[string]int{}}
+	s := &scene{T: t, server: server, place: place{SQS: server.URL, File: filepath.Join(t.TempDir(), "keys.db")}, ran: map[string]int{}, seats: map[string]*controlstore.Seat{}}
 	w, end, err := s.open(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -288,9 +289,13 @@ func (s *scene) work(queue, owner string) (stop func()) {
 // card is a worker that lives by its card alone.
 func (s *scene) card(queue, owner string, change func(*control.WorkerStatus)) {
 	s.Helper()
-	seat, err := controlstore.NewSeat(s.store, controlstore.SeatOptions{Queue: queue, Owner: owner})
-	if err != nil {
-		s.Fatal(err)
+	seat := s.seats[queue+" "+owner]
+	if seat == nil {
+		var err error
+		if seat, err = controlstore.NewSeat(s.store, controlstore.SeatOptions{Queue: queue, Owner: owner}); err != nil {
+			s.Fatal(err)
+		}
+		s.seats[queue+" "+owner] = seat
 	}
 	now := time.Now()
 	c := &control.WorkerStatus{
@@ -317,18 +322,27 @@ func (s *scene) outage(letters int) {
 	s.fail(failure{queue: "orders", typ: "charge", class: "permanent", text: `pq: duplicate key value violates unique constraint "orders_pkey"`, body: `{"cents":%d,"to":{"iban":"DE89 3704","bic":"COBADEFF"}}`, n: letters * 9 / 100})
 	s.fail(failure{queue: "invoices", typ: "refund", class: "attempts", text: "no such customer %d", body: `{"invoice":%d}`, n: letters * 5 / 100})
 	s.fail(failure{queue: "refunds", typ: "refund", class: "interrupted", text: "its worker died amid the effect", body: `{"refund":%d}`, key: "R-", n: max(3, letters/100), status: dedupe.Parked})
+	s.crew(0)
+	ben := s.ops.As("ben")
+	if _, err := ben.Pause(s.Context(), control.Rule{Queue: "mails", Type: "refund", Until: time.Now().Add(30 * time.Minute), Reason: "INC-311: the bank is down"}, &ops.RuleOptions{Follow: -1}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// crew is what the workers of the outage tell at the beat n.
+func (s *scene) crew(n int) {
+	s.Helper()
 	for i := range 7 {
-		s.card("orders", fmt.Sprintf("w-%d/1", i+1), func(c *control.WorkerStatus) { c.Busy = 12*i + 3 })
+		s.card("orders", fmt.Sprintf("w-%d/1", i+1), func(c *control.WorkerStatus) {
+			c.Busy, c.Rate = 12*i+3, 600+float64(n*n*37%250)
+			c.Jobs[0].Key = fmt.Sprint("B-", 12+7*i)
+		})
 	}
 	s.card("orders", "w-8/1", func(c *control.WorkerStatus) { c.Scope, c.Version = "order", "v2.3.0" })
 	for _, q := range []string{"invoices", "mails"} {
 		s.card(q, "w-1/1", func(c *control.WorkerStatus) {
-			c.Minute, c.Rate, c.Busy, c.Jobs, c.HeadWait = &control.Runs{Runs: 18}, 18, 1, nil, 200*time.Millisecond
+			c.Minute, c.Rate, c.Busy, c.Jobs, c.HeadWait = &control.Runs{Runs: 18}, 18+float64(n%5), 1, nil, 200*time.Millisecond
 		})
-	}
-	ben := s.ops.As("ben")
-	if _, err := ben.Pause(s.Context(), control.Rule{Queue: "mails", Type: "refund", Until: time.Now().Add(30 * time.Minute), Reason: "INC-311: the bank is down"}, &ops.RuleOptions{Follow: -1}); err != nil {
-		s.Fatal(err)
 	}
 }
 

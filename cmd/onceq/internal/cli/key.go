@@ -20,6 +20,19 @@ import (
 // This file owns the commands about keys: lists, and the words on single records. keyshow.go has
 // the time line. Each command runs in the goroutine of Main.
 
+// openKeys opens what a command about one key needs: the store, and the names of the profile's
+// queues, or the one in which the key is looked for. That may be one that only its workers name.
+func (a *app) openKeys(ctx context.Context, queue *string) (*world, error) {
+	if *queue == "" {
+		return a.open(ctx, needStore|needNoQueue)
+	}
+	w, err := a.open(ctx, needStore|needNoQueue|needCards, *queue)
+	if err == nil {
+		*queue = w.Names()[0]
+	}
+	return w, err
+}
+
 // where finds the record that a command's words name: SCOPE KEY, or KEY alone, which is looked for
 // in the scopes of the queue.
 func (a *app) where(ctx context.Context, w *world, queue string, words []string) (dedupe.Key, error) {
@@ -40,6 +53,9 @@ func (a *app) where(ctx context.Context, w *world, queue string, words []string)
 	}
 	var scopes []string
 	for _, name := range names {
+		if name == "" { // a store alone
+			continue
+		}
 		some, err := w.Scopes(ctx, name)
 		if err != nil {
 			return dedupe.Key{}, usable(err)
@@ -49,7 +65,7 @@ func (a *app) where(ctx context.Context, w *world, queue string, words []string)
 	slices.Sort(scopes)
 	scopes = slices.Compact(scopes)
 	if len(scopes) == 0 {
-		return dedupe.Key{}, exit(exitUsage, "which scope? No worker's card and no profile names one: onceq key show SCOPE %s", out.Text(key))
+		return dedupe.Key{}, exit(exitUsage, "which scope? No profile and no worker's card names one: give SCOPE %s, or --queue", out.Text(key))
 	}
 	found, err := w.Find(ctx, queue, scopes, key)
 	switch {
@@ -240,7 +256,7 @@ func (a *app) word(ctx context.Context, args []string, queue string, fence uint6
 	if err != nil {
 		return err
 	}
-	w, err := a.open(ctx, needStore|needNoQueue)
+	w, err := a.openKeys(ctx, &queue)
 	if err != nil {
 		return err
 	}

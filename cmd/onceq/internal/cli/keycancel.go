@@ -43,7 +43,7 @@ func (a *app) cancel(ctx context.Context, args []string, queue string, spec ops.
 	if spec.Reason, err = a.reason(ctx); err != nil {
 		return err
 	}
-	w, err := a.open(ctx, needStore|needNoQueue)
+	w, err := a.openKeys(ctx, &queue)
 	if err != nil {
 		return err
 	}

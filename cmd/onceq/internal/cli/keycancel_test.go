@@ -45,3 +45,19 @@ func TestKeyCancel(t *testing.T) {
 	r.run("--yes", "key", "cancel", ":control", "rules", "--reason", "x").want(2, "such scopes are onceq's own")
 	r.run("audit").want(0, "cancel", "FAILED: ")
 }
+
+// TestKeyOfAStoreAlone: without a profile a KEY has no scope to be looked for in, and the command
+// says so. --queue takes a URL, and a name that is not one is refused with what to do.
+func TestKeyOfAStoreAlone(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	delete(r.env, "ONCEQ_CONFIG")
+	r.env["ONCEQ_STORE"] = r.storeURL
+	r.claim(charge("A-1"), time.Minute, dedupe.Rerun)
+	for _, words := range [][]string{{"show", "A-1"}, {"cancel", "A-1", "--reason", "x"}, {"forget", "A-1", "--fence", "1", "--reason", "x"}, {"resolve", "A-1", "--to", "done", "--fence", "1", "--reason", "x"}} {
+		words = append([]string{"--yes", "key"}, words...)
+		r.run(words...).want(2, "which scope?", "give SCOPE A-1, or --queue").not("not valid")
+		r.run(append(words, "--queue", "nope")...).want(2, "no profile names it; give its URL").not("no such queue")
+	}
+	r.run("--yes", "key", "cancel", "orders:charge", "A-1", "--reason", "x").want(0, "A-1 is cancelled now")
+}

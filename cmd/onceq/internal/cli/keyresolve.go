@@ -91,13 +91,14 @@ func (a *app) resolve(ctx context.Context, args []string, o *resolving) error {
 	if err != nil {
 		return err
 	}
-	w, err := a.open(ctx, needStore|needNoQueue)
+	in := o.queue
+	w, err := a.openKeys(ctx, &in)
 	if err != nil {
 		return err
 	}
 	defer w.close()
 	if o.from == "" {
-		k, err := a.where(ctx, w, o.queue, args)
+		k, err := a.where(ctx, w, in, args)
 		if err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ func (a *app) scheduleCommand() *cobra.Command {
 			if err != nil {
 				return usable(err)
 			}
-			r := out.Result{Columns: out.Columns("ENTRY", "SCHEDULE", "LAST", "JOB", "NEXT", "SEEN>"), Items: []any{}, Empty: "no scheduler has told this store of an entry", Next: "onceq queue ls"}
+			r := out.Result{Columns: out.Columns("ENTRY", "SCHEDULE", "LAST@", "JOB", "NEXT@", "SEEN>"), Items: []any{}, Empty: "no scheduler has told this store of an entry", Next: "onceq queue ls"}
 			for i := range states {
 				s := &states[i]
 				seen := out.Span(a.io.Now().Sub(s.Seen))

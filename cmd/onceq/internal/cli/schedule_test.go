@@ -32,6 +32,7 @@ func TestScheduleLs(t *testing.T) {
 	if _, err := control.RunOnce(t.Context(), r.store, controlstore.InstantName(key), time.Hour, func(context.Context) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
+	r.run("--utc", "schedule", "ls").want(0, "LAST UTC", "NEXT UTC")
 	r.run("schedule", "ls").want(0, "every 1h0m0s", "waits", "5 4 * * * Europe/Berlin", "3h, NO SCHEDULER", "main.moon", "own: ops: the schedule is the program's own").not("\x1b")
 
 	token := dedupe.Token{1}
