@@ -28,33 +28,38 @@ const choice = "ONCEQ_MUTANT"
 func playGroup(dir string, rows []row, done func(played)) {
 	began := time.Now()
 	bin, in, cpu := build(dir, rows)
-	took, sound := time.Since(began), map[string]bool{}
+	took, sound := time.Since(began), map[string]time.Duration{}
 	for i := range rows {
 		r, began := rows[i], time.Now()
 		if _, asked := sound[r.Test]; in[i] && !asked {
-			sound[r.Test] = isSound(bin, r.mutant)
+			sound[r.Test] = soundFor(bin, r.mutant)
 		}
-		if !in[i] || !sound[r.Test] {
+		if !in[i] || sound[r.Test] == 0 {
 			how, cpu, err := kill(dir, r.mutant)
 			done(played{r, how, err, time.Since(began), cpu})
 			continue
 		}
-		out, spent, err := runTest(bin, r.mutant, fmt.Sprint(i))
+		// A break may make the test hang, which is a way of turning red.
+		out, spent, err := runTest(bin, r.mutant, fmt.Sprint(i), max(20*time.Second, 10*sound[r.Test]))
 		how, err := verdictOf(out, err)
 		done(played{r, how, err, time.Since(began) + took, spent + cpu})
 		took, cpu = 0, 0 // the first row has paid for the build
 	}
 }
 
-// isSound reports whether the test passes where no break is chosen. Otherwise the copies of the
-// functions disturb it, as they do who counts allocations.
-func isSound(bin string, m mutant) bool {
-	out, _, err := runTest(bin, m, "none")
-	return err == nil && strings.Contains(string(out), "--- PASS")
+// soundFor tells how long the test takes where no break is chosen; 0 = it does not pass then. The
+// copies of the functions disturb it, as they do who counts allocations.
+func soundFor(bin string, m mutant) time.Duration {
+	began := time.Now()
+	out, _, err := runTest(bin, m, "none", limit)
+	if err != nil || !strings.Contains(string(out), "--- PASS") {
+		return 0
+	}
+	return max(1, time.Since(began))
 }
 
-func runTest(bin string, m mutant, which string) (out []byte, cpu time.Duration, err error) {
-	cmd := exec.Command(bin, "-test.v", "-test.count=1", "-test.timeout="+limit, "-test.run="+pattern(m.Test))
+func runTest(bin string, m mutant, which string, most time.Duration) (out []byte, cpu time.Duration, err error) {
+	cmd := exec.Command(bin, "-test.v", "-test.count=1", "-test.timeout="+most.String(), "-test.run="+pattern(m.Test))
 	cmd.Dir, cmd.Env = m.Package, append(os.Environ(), choice+"="+which)
 	out, err = cmd.CombinedOutput()
 	if s := cmd.ProcessState; s != nil {

@@ -4,7 +4,7 @@
 //	go run ./internal/mutants all          all of them
 //	go run ./internal/mutants server       those that need one
 //	go run ./internal/mutants core clouds  those of some areas
-//	go run ./internal/mutants settle.go    those whose file, test, rule or reason holds a text
+//	go run ./internal/mutants settle.go    those whose file, package, test, rule or reason holds it
 //	go run ./internal/mutants -list        the table, without playing it
 //
 // The tree is not touched: go test takes the broken file as an overlay. A mutant that survives,
@@ -131,7 +131,7 @@ func chosen(words []string) (rows []row, left int) {
 // asked reports whether one of the words names the mutant.
 func asked(words []string, area string, m mutant) bool {
 	return slices.ContainsFunc(words, func(w string) bool {
-		return w == area || slices.ContainsFunc([]string{m.File, m.Test, m.Rule, m.Why}, func(s string) bool {
+		return w == area || slices.ContainsFunc([]string{m.File, m.Package, m.Test, m.Rule, m.Why}, func(s string) bool {
 			return strings.Contains(s, w)
 		})
 	})

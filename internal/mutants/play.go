@@ -17,8 +17,8 @@ import (
 // This file owns the playing of a row: the broken file, the overlay that puts it in its place, and
 // what go test's answer means. Each player has a folder of its own, and no state beside it.
 
-// limit bounds one test. A break may make it hang, which is a way of turning red.
-const limit = "3m"
+// limit bounds a test of which nobody knows how long it takes.
+const limit = 2 * time.Minute
 
 // played is what became of a row.
 type played struct {
@@ -98,7 +98,7 @@ func verdictOf(out []byte, err error) (how string, why error) {
 
 // test plays a test, without what a mutant does not need: vet and the cache of results.
 func test(pkg, name string, flags ...string) (out []byte, cpu time.Duration, err error) {
-	args := slices.Concat([]string{"test"}, flags, []string{"-vet=off", "-count=1", "-timeout", limit, "-v", "-run", pattern(name), "./" + pkg})
+	args := slices.Concat([]string{"test"}, flags, []string{"-vet=off", "-count=1", "-timeout", limit.String(), "-v", "-run", pattern(name), "./" + pkg})
 	cmd := exec.Command("go", args...)
 	out, err = cmd.CombinedOutput()
 	if s := cmd.ProcessState; s != nil {

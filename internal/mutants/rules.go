@@ -6,7 +6,7 @@ package main
 var ruled = []mutant{
 	{
 		Rule: "protocol: | claim says done |",
-		File: "internal/engine/claim.go", Text: "en.finish(r, Ack, 0, AlreadyDone)", With: "en.finish(r, Nack, 0, AlreadyDone)",
+		File: "internal/engine/claim.go", Text: "en.finish(r, Ack, 0, AlreadyDone)", With: "en.finish(r, Leave, 0, AlreadyDone)",
 		Package: "internal/coretest/claims", Test: "TestDoneIsAckedWithItsResult",
 		Why: "a duplicate of a job that is done comes back until the queue gives it up",
 	},

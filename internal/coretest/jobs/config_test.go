@@ -33,6 +33,10 @@ func TestConfigSaysWhichFieldCannotBe(t *testing.T) {
 		}, "MaxBatch is 0"},
 		{"WorkerConfig.DeadLetter", func(c *rig.Setup) { c.DeadLetter = nil }, "KeepInQueue"},
 		{"WorkerConfig.DeadLetter", func(c *rig.Setup) { c.DeadLetter = (*membroker.Broker)(nil) }, "KeepInQueue"},
+		{"WorkerConfig.DeadLetter", func(c *rig.Setup) {
+			b := rig.NewBroker(t, membroker.Options{})
+			c.Broker, c.DeadLetter = b, b
+		}, "is the queue itself"},
 		{"ProcessorConfig.Scope", func(c *rig.Setup) { c.Scope = "" }, "empty"},
 		{"ProcessorConfig.Scope", func(c *rig.Setup) { c.Scope = "a:b" }, "':'"},
 		{"ProcessorConfig.Scope", func(c *rig.Setup) { c.Scope = strings.Repeat("s", 256) }, "255"},
