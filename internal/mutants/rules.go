@@ -229,7 +229,7 @@ var ruled = []mutant{
 	{
 		Rule: "contracts: `Processor.Worker` checks the configuration",
 		File: "workerconfig.go", Text: "case values.Same(c.DeadLetter, queue):", With: "case false:",
-		Package: "internal/coretest/jobs", Test: "TestConfigSaysWhichFieldCannotBe",
+		Package: "internal/coretest/jobs", Test: "TestLettersGoElsewhere",
 		Why: "a worker puts its letters into the queue that it reads",
 	},
 	{
