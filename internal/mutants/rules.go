@@ -96,7 +96,7 @@ var ruled = []mutant{
 	},
 	{
 		Rule: "protocol: Settling runs on `context.WithoutCancel`",
-		File: "internal/engine/settle.go", Text: "CallContext(context.Background(), en.settleCall(rs))", With: "CallContext(rs[0].f.Terms.Base, en.settleCall(rs))",
+		File: "internal/engine/settle.go", Text: "en.o.Store.Settle(ctx, batch)", With: "en.o.Store.Settle((*RunContext[J])(rs[0]), batch)",
 		Package: "internal/coretest/claims", Test: "TestSettleAfterTheContextsHaveEnded",
 		Why: "what ends in a drain is not recorded, and is done again",
 	},
@@ -145,7 +145,7 @@ var ruled = []mutant{
 	{
 		Rule: "protocol: Under Park the start is recorded before",
 		File: "internal/engine/work.go", Text: "TTL: en.leaseFor(r), Started: true}})", With: "TTL: en.leaseFor(r)}})",
-		Package: "internal/coretest/claims", Test: "TestParkConfirmsTheStart",
+		Package: "internal/coretest/claims", Test: "TestParkRecordsTheStart",
 		Why: "under Park a job whose worker died is run again",
 	},
 	{
