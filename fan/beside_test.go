@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/fan"
@@ -146,6 +147,31 @@ func dueIn(d time.Duration) func(int) (broker.Outgoing, error) {
 		m.Meta.NotBefore = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(d)
 		return m, err
 	}
+}
+
+// TestOtherRetention: children that are forgotten sooner than their parent fail it as soon as one
+// of them must be taken for forgotten, and not after the parent's own Retention.
+func TestOtherRetention(t *testing.T) {
+	w := &family{ran: map[int]int{}}
+	rig.Bubble(t, w.total, func(r *rig.Rig) {
+		w.Rig = r
+		w.children, w.letters = rig.NewBroker(t, membroker.Options{Name: "children"}), rig.NewBroker(t, membroker.Options{Name: "letters"})
+		w.c = fan.Children{To: w.children, Scope: childScope, N: 2, Message: number}
+		stop := r.Beside(func(c *rig.Setup) {
+			c.Handler, c.Scope, c.Broker, c.DeadLetter, c.Retention = onceq.JSONResult(w.child), childScope, w.children, w.letters, 24*time.Hour
+		})
+		w.works(func(ctx context.Context, j *onceq.Job, i int) error {
+			return onceq.Sleep(ctx, j, "the first takes longer than the second is kept", time.Duration(1-i)*36*time.Hour)
+		})
+		w.Send("p")
+		w.Start()
+		rig.Pass(24 * time.Hour)
+		w.WantStatus("p", dedupe.Released)
+		rig.Pass(24 * time.Hour)
+		w.WantStatus("p", dedupe.Failed)
+		w.Letter(onceq.ClassUnproven)
+		stop()
+	}, rig.Warnings)
 }
 
 // TestWrongScope: after a minute the log asks for the scope, with a key to look up.

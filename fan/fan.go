@@ -65,10 +65,13 @@ type saved struct {
 	Scope string    `json:"scope"`
 	At    time.Time `json:"at"`    // of the first attempt; the children's Created
 	Since time.Time `json:"since"` // the parent waits since then, and has only been postponed
-	Due   time.Time `json:"due"`   // the latest time at which a child may begin
-	Sent  int       `json:"sent"`  // the children before it are sent
-	Done  int       `json:"done"`  // the frontier: the children before it are done
-	Ahead int       `json:"ahead"` // where FailParent looks next
+	Due   time.Time `json:"due"`   // before it a child may not begin
+	Ends  time.Time `json:"ends"`  // after it none may: the latest Expires; zero = one has none
+	// Keeps is for how long a child that is done is kept, as its record says; 0 = none was seen.
+	Keeps time.Duration `json:"keeps"`
+	Sent  int           `json:"sent"`  // the children before it are sent
+	Done  int           `json:"done"`  // the frontier: the children before it are done
+	Ahead int           `json:"ahead"` // where FailParent looks next
 }
 
 // Out sends the children, and answers nil once all of them are done. Until then it answers an
@@ -83,10 +86,10 @@ type saved struct {
 // The other errors fail the attempt. They are permanent where repeating cannot help:
 //
 //   - class "config": Children is not valid, or N or Scope is another than in the attempt before;
-//   - class [ClassChild]: a child failed, or is parked, under FailParent, or was cancelled.
+//   - class [ClassChild]: a child failed, is parked or expired, under FailParent, or was cancelled.
 //     errors.As finds an *[onceq.FailedError] or *[onceq.ParkedError] that names it;
-//   - class "unproven": a child has no record, and was due longer ago than the parent's Retention.
-//     It may have been done.
+//   - class "unproven": a child has no record, and was due longer ago than the parent's Retention,
+//     or than its own where a record has told it. It may have been done.
 //
 // An error of To, of s or of Message counts as an attempt, unless this one came further than the
 // one before. In [onceq.Do] there is no message that comes again: the error of Out is Do's, and the
@@ -220,8 +223,14 @@ func (f *fan) send(ctx context.Context) error {
 				}
 				return err
 			}
-			if due := ms[i].Meta.NotBefore; due.After(f.Due) {
-				f.Due = due
+			m := ms[i].Meta
+			if m.NotBefore.After(f.Due) {
+				f.Due = m.NotBefore
+			}
+			if m.Expires.IsZero() {
+				f.Ends = time.Time{}
+			} else if f.Sent == 0 || !f.Ends.IsZero() && m.Expires.After(f.Ends) {
+				f.Ends = m.Expires
 			}
 			f.Sent++
 		}

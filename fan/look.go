@@ -16,13 +16,14 @@ import (
 // This file owns a look: what the parent reads of its children, what that means, and how long it
 // waits for the next one. Results reads what they have left. The parent's handler calls both.
 
-// How long a parent waits from look to look, how many records it reads at once, and after how many
-// such calls it saves.
+// How long a parent waits from look to look, how many records it reads at once, after how many such
+// calls it saves, and how far its clock and its children's may be apart.
 const (
 	shortest = time.Second
 	longest  = 10 * time.Hour
 	atOnce   = 100
 	looks    = 100
+	apart    = time.Hour
 )
 
 // pause is how long a parent waits that has waited for so long: 144 looks are 14 days.
@@ -40,6 +41,7 @@ func (f *fan) look(ctx context.Context) (wait, err error) {
 		if err != nil {
 			return nil, fmt.Errorf("fan %q: %w", f.name, err)
 		}
+		f.learn(rs)
 		for _, rec := range rs {
 			if rec == nil || rec.Status != dedupe.Done {
 				break
@@ -87,6 +89,9 @@ func (f *fan) judge(now time.Time, from int, rs []*dedupe.Record) error {
 	// What is older has no record because its message is lost, or because it is done, and that is
 	// forgotten. The children's workers judge by the same rule.
 	gone := now.Add(-f.j.Retain())
+	if f.Keeps > 0 {
+		gone = now.Add(-f.Keeps - apart)
+	}
 	due := f.At
 	if f.Due.After(due) {
 		due = f.Due
@@ -97,6 +102,8 @@ func (f *fan) judge(now time.Time, from int, rs []*dedupe.Record) error {
 		case r == nil && due.Before(gone), r != nil && r.Status == dedupe.Claimed && r.LeaseUntil.Before(gone):
 			return f.end(onceq.ClassUnproven, "child %d has no end on record, %v: it was due at %s, and may have been done and forgotten since. Do its workers use the scope %q?",
 				from+n, k, due.Format(time.RFC3339), f.Scope)
+		case f.c.Failed == FailParent && f.isOver(now, r):
+			return f.end(ClassChild, "child %d has no end on record, and may not begin after %s: %v", from+n, f.Ends.Format(time.RFC3339), k)
 		case r == nil:
 		case r.Status == dedupe.Failed && (f.c.Failed == FailParent || r.ErrClass == onceq.ClassCancelled): // that has no letter
 			return f.end(ClassChild, "child %d: %w", from+n, &onceq.FailedError{Key: k, Fence: r.Fence, Class: r.ErrClass, Text: r.LastErr, At: r.Finished})
@@ -105,6 +112,21 @@ func (f *fan) judge(now time.Time, from int, rs []*dedupe.Record) error {
 		}
 	}
 	return nil
+}
+
+// learn notes the Retention of the children's workers, which may be another than the parent's.
+func (f *fan) learn(rs []*dedupe.Record) {
+	for _, r := range rs {
+		if r != nil && r.Status == dedupe.Done {
+			f.Keeps = max(f.Keeps, r.Expires.Sub(r.Finished).Round(time.Second))
+		}
+	}
+}
+
+// isOver reports whether a child with that record can begin no more, because each has expired. Its
+// letter may be replayed.
+func (f *fan) isOver(now time.Time, r *dedupe.Record) bool {
+	return !f.Ends.IsZero() && now.Sub(f.Ends) > apart && (r == nil || r.Status == dedupe.Released)
 }
 
 func (f *fan) end(class, format string, args ...any) error {
@@ -117,6 +139,8 @@ func (f *fan) why(now time.Time, r *dedupe.Record) error {
 	k, _ := f.c.key(f.prefix, f.Done)
 	state := "has no record yet"
 	switch {
+	case f.isOver(now, r):
+		state = "has expired and waits for its replay"
 	case r != nil && (r.Status == dedupe.Failed || r.Status == dedupe.Parked):
 		state = fmt.Sprintf("is %v (%s) and waits for its replay", r.Status, r.ErrClass)
 	case r != nil:

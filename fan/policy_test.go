@@ -32,6 +32,7 @@ func (w *family) replay() {
 	if err != nil || len(ms) != 1 {
 		w.Fatalf("%d letters of children, %v; want 1", len(ms), err)
 	}
+	ms[0].Meta.Expires = time.Time{}
 	if _, err := w.children.Send(w.Context(), []broker.Outgoing{{Body: ms[0].Body, Attributes: ms[0].Attributes, Meta: ms[0].Meta}}); err != nil {
 		w.Fatal(err)
 	}
@@ -135,6 +136,43 @@ func TestChildErrors(t *testing.T) {
 				}
 				r.Letter(fan.ClassChild)
 			})
+		})
+	}
+}
+
+// TestChildExpires: a child that has expired fails the parent an hour later under FailParent, and
+// otherwise the parent's line tells of it. After the replays the parent goes on.
+func TestChildExpires(t *testing.T) {
+	for _, policy := range []fan.Policy{fan.WaitForReplay, fan.FailParent} {
+		play(t, 2, func(w *family) {
+			w.c.Failed = policy
+			w.c.Message = func(i int) (broker.Outgoing, error) {
+				m, err := number(i)
+				m.Meta.Expires = w.Began.Add(time.Duration(1-2*i) * time.Minute) // child 1 comes too late
+				return m, err
+			}
+			w.Send("p")
+			w.Start()
+			rig.Pass(time.Hour)
+			w.WantStatus("p", dedupe.Released)
+			rig.Pass(time.Hour)
+			if policy == fan.WaitForReplay {
+				w.WantStatus("p", dedupe.Released)
+				if w.Logged.Count("child 1 has expired and waits for its replay") == 0 {
+					t.Error("nobody was told of the child")
+				}
+				w.replay()
+				rig.Pass(time.Hour)
+				w.wants("p")
+				return
+			}
+			w.WantStatus("p", dedupe.Failed)
+			l := w.Letter(fan.ClassChild)
+			w.replay()
+			rig.Pass(time.Second)
+			w.Replay(l)
+			rig.Pass(time.Minute)
+			w.wants("p")
 		})
 	}
 }

@@ -54,8 +54,10 @@ type Limiter interface {
 	// Reserve answers 0 where the job begins now. Below [MaxHold] it begins after that time, and
 	// its start is taken already. A longer answer takes nothing: the job is postponed for as long,
 	// and asks again. Many goroutines call it, while each holds a slot, so it must come back within
-	// about a second. After an error the job does not begin: it is tried again, with the class
-	// "limit", and the attempt counts unless the error is one of onceq.Postpone.
+	// about a second. ctx ends with the job's time (JobOptions.Timeout): a start that is not due
+	// before is lost, and better not taken. After an error the job does not begin: it is tried
+	// again, with the class "limit", and the attempt counts unless the error is one of
+	// onceq.Postpone.
 	//
 	// A method Name() string names it to operators; otherwise they see its Go type.
 	Reserve(ctx context.Context, a Ask) (wait time.Duration, err error)
@@ -129,6 +131,15 @@ func (e *refusal) ErrorClass() string { return Class }
 
 // LimitedBy names the limiter in cards, metrics and the log.
 func (e *refusal) LimitedBy() string { return e.limiter }
+
+// holdOf is how long a job may wait in its slot: at most for half of the time that it has, because
+// one that is cut off there has begun nothing, and would take a start or a place with it.
+func holdOf(ctx context.Context) time.Duration {
+	if end, ok := ctx.Deadline(); ok {
+		return min(MaxHold, time.Until(end)/2)
+	}
+	return MaxHold
+}
 
 // line is who waits for a key: those who came first get the earlier times. Times are nanoseconds
 // since the limiter's epoch.

@@ -42,7 +42,7 @@ func (p *pace) isIdle(now int64) bool { return p.next <= now && p.line.isIdle(no
 func (r *rate) Name() string { return r.name }
 
 // Reserve implements [Limiter].
-func (r *rate) Reserve(_ context.Context, a Ask) (time.Duration, error) {
+func (r *rate) Reserve(ctx context.Context, a Ask) (time.Duration, error) {
 	t := r.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,7 +60,7 @@ func (r *rate) Reserve(_ context.Context, a Ask) (time.Duration, error) {
 	if !a.Again { // behind those who wait
 		at = max(first, p.tail)
 	}
-	if wait := time.Duration(at - now); wait >= MaxHold {
+	if wait := time.Duration(at - now); wait > 0 && wait >= holdOf(ctx) {
 		return p.told(a, now, first, r.every), nil
 	}
 	p.next = max(p.next, at) + r.every

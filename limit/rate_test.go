@@ -166,6 +166,27 @@ func TestRateInTurn(t *testing.T) {
 	})
 }
 
+// TestShortTimeout: a job whose Timeout is shorter than its wait takes no start with it when it is
+// cut off. It is postponed, and a backlog runs as fast as the limit allows.
+func TestShortTimeout(t *testing.T) {
+	for _, limiter := range []func(w *world) limit.Limiter{
+		func(w *world) limit.Limiter { return must(limit.Rate(5, 1800*time.Millisecond))(w.T) },
+		func(w *world) limit.Limiter { return must(limit.Shared(w.store, "api", 5, 1800*time.Millisecond))(w.T) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t)
+			h := onceq.Chain(w.begun(10*time.Millisecond), limit.Middleware(limiter(w), nil))
+			stop := w.run(w.worker(h, func(c *setup) { c.Defaults.Timeout = 300 * time.Millisecond }))
+			w.send("a", 100)
+			pass(time.Minute)
+			if n, back := len(w.begins("a")), w.ends(onceq.OutcomeHandedBack); n < 80 || back > 0 {
+				t.Errorf("%d of 100 jobs began in the time of 166, and %d were cut off", n, back)
+			}
+			stop()
+		})
+	}
+}
+
 // TestRateHostileKeys: senders who make up keys cannot make the limiter grow without an end. Beyond
 // the bound nothing begins that has no key of its own, and there is room again when keys are idle.
 func TestRateHostileKeys(t *testing.T) {

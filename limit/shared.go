@@ -81,7 +81,7 @@ func (r *shared) Name() string { return r.name }
 // Reserve implements [Limiter]. It waits in the slot itself, because what is free later is not its
 // own yet.
 func (r *shared) Reserve(ctx context.Context, a Ask) (time.Duration, error) {
-	for end := time.Now().Add(MaxHold); ; a.Again = true { // it has queued
+	for end := time.Now().Add(holdOf(ctx)); ; a.Again = true { // it has queued
 		wait, asked, err := r.try(ctx, a)
 		left := time.Until(end)
 		switch {

@@ -76,7 +76,7 @@ const (
 )
 
 func (p *places) run(ctx context.Context, j *onceq.Job, next onceq.Handler) error {
-	for end := time.Now().Add(MaxHold); ; {
+	for end := time.Now().Add(holdOf(ctx)); ; {
 		i, err := p.find(ctx, end)
 		if ctx.Err() != nil {
 			return &verdict.NotBegunError{Err: fmt.Errorf("limit: %s: cut off before the job began: %w", p.name, context.Cause(ctx))}

@@ -20,8 +20,8 @@ var ErrClosed = errors.New("ops: closed")
 // BoardOptions set up a Board. The zero value, and nil, mean the defaults.
 type BoardOptions struct {
 	// Every is how often the queues are looked at while somebody looks at the board. Default 5 s,
-	// at least 1 s. A look takes as long at most: what has not answered by then has an error. When
-	// nobody has called Look for four times as long, nothing is asked any more.
+	// at least 1 s. A look takes a second more at most: what has not answered by then has an error.
+	// When nobody has called Look for four times as long, nothing is asked any more.
 	Every time.Duration
 	// Samples is how many samples of each queue are kept. Default 720, an hour of the default
 	// Every; at most 10,000. Each takes up to 160 bytes.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -49,8 +50,11 @@ func (o *Ops) Cancel(ctx context.Context, spec CancelSpec) (audit string, err er
 	if err := own(spec.Key); err != nil {
 		return "", err
 	}
-	if spec.Keep < 0 {
+	switch {
+	case spec.Keep < 0:
 		return "", fmt.Errorf("%w: CancelSpec.Keep is %v, want 0 or more", ErrRefused, spec.Keep)
+	case durations.IsBare(spec.Keep): // the job would run as soon as the answer is there
+		return "", fmt.Errorf("%w: CancelSpec.Keep: %s", ErrRefused, durations.AskUnit(spec.Keep))
 	}
 	spec.Keep = cmp.Or(spec.Keep, CancelKept)
 	e := AuditEntry{Act: "cancel", Reason: spec.Reason, Object: spec.Key.String(), Detail: map[string]string{"keep": spec.Keep.String()}}

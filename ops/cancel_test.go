@@ -126,6 +126,7 @@ func TestCancelBadInput(t *testing.T) {
 			{r.ops, ops.CancelSpec{Key: dedupe.Key{Scope: ":control", Key: "rules"}, Reason: "x"}, dedupe.ErrBadKey, "onceq's own"},
 			{r.ops, ops.CancelSpec{Key: dedupe.Key{Scope: "orders"}, Reason: "x"}, dedupe.ErrBadKey, "Key is empty"},
 			{r.ops, ops.CancelSpec{Key: key, Keep: -time.Second, Reason: "x"}, ops.ErrRefused, "CancelSpec.Keep is -1s, want 0 or more"},
+			{r.ops, ops.CancelSpec{Key: key, Keep: 62, Reason: "x"}, ops.ErrRefused, "CancelSpec.Keep: 62ns is below 1ms"},
 			{r.ops, ops.CancelSpec{Key: key}, control.ErrInvalid, "Reason"},
 			{r.ops.As(""), ops.CancelSpec{Key: key, Reason: "x"}, control.ErrInvalid, "say who acts"},
 			{r.ops, ops.CancelSpec{Queue: "mails", Key: key, Reason: "x"}, ops.ErrUnknownQueue, "mails"},

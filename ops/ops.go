@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -75,6 +76,7 @@ type hooks struct {
 type target struct {
 	Target
 	known string
+	deaf  [allParts]atomic.Int32 // calls that go on although they were told to end
 }
 
 // Errors of this package. Others are those of the queue, the store, and package dlq.

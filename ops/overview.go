@@ -2,7 +2,6 @@ package ops
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/onceq/onceq"
@@ -12,8 +11,8 @@ import (
 )
 
 // This file owns the overview: what a screen of all queues shows. Tools call Overview, which asks
-// all queues at once, each in goroutines of its own that end before it returns. Each of them writes
-// its own part of its own QueueState.
+// all queues at once. Each part of a QueueState has a goroutine, which hands it over when it has
+// it; they end before Overview returns, except those whose call does not end with its context.
 
 // QueueState is what is known of a queue. Each part has an error of its own: where it is set, the
 // part is as if it was not known.
@@ -273,7 +272,8 @@ func (s *WorkerState) Running(j *control.RunningJob) time.Duration {
 
 // Overview asks what is known of the queues; no name means all targets. It costs two requests to
 // each queue and its dead-letter queue where they tell depths, and reads of the store: the rules,
-// and the seats of each queue. The error is that of a name alone.
+// and the seats of each queue. It returns a second after ctx's end at most: what has not answered
+// by then has an error, and is not asked again before it has. The error is that of a name alone.
 func (o *Ops) Overview(ctx context.Context, queues ...string) ([]QueueState, error) {
 	ts := o.ts
 	if len(queues) > 0 {
@@ -286,31 +286,108 @@ func (o *Ops) Overview(ctx context.Context, queues ...string) ([]QueueState, err
 			ts = append(ts, t)
 		}
 	}
-	states := make([]QueueState, len(ts))
-	var all sync.WaitGroup
+	v := overview{ts: ts, states: make([]QueueState, len(ts)), answers: make(chan given, len(ts)*int(allParts)), open: map[asked]bool{}}
 	for i, t := range ts {
-		q := &states[i]
-		q.Queue, q.At = t.Name, time.Now()
+		v.states[i].Queue, v.states[i].At = t.Name, time.Now()
 		if t.Queue != nil {
-			all.Go(func() { q.Depth, q.DepthErr = depth(ctx, t.Queue) })
+			v.ask(i, partDepth, func() (x QueueState) { x.Depth, x.DepthErr = depth(ctx, t.Queue); return x })
 		}
 		if t.DeadLetters != nil {
-			all.Go(func() {
+			v.ask(i, partLetters, func() (x QueueState) {
 				var d *broker.Depth
-				if d, q.LettersErr = depth(ctx, t.DeadLetters); d != nil {
+				if d, x.LettersErr = depth(ctx, t.DeadLetters); d != nil {
 					n := d.Visible + d.InFlight + d.Delayed
-					q.Letters = &n
+					x.Letters = &n
 				}
+				return x
 			})
 		}
 		if t.Store == nil {
 			continue
 		}
-		all.Go(func() { q.Workers, q.WorkersErr = t.seats(ctx) })
-		all.Go(func() { q.rules(ctx, t) })
+		v.ask(i, partWorkers, func() (x QueueState) { x.Workers, x.WorkersErr = t.seats(ctx); return x })
+		v.ask(i, partRules, func() (x QueueState) { x.rules(ctx, t); return x })
 	}
-	all.Wait()
-	return states, nil
+	v.wait(ctx)
+	return v.states, nil
+}
+
+// put takes over a part of x.
+func (q *QueueState) put(of part, x *QueueState) {
+	switch of {
+	case partDepth:
+		q.Depth, q.DepthErr = x.Depth, x.DepthErr
+	case partLetters:
+		q.Letters, q.LettersErr = x.Letters, x.LettersErr
+	case partWorkers:
+		q.Workers, q.WorkersErr = x.Workers, x.WorkersErr
+	case partRules:
+		q.Rules, q.RulesErr, q.Paused, q.Limited, q.Version = x.Rules, x.RulesErr, x.Paused, x.Limited, x.Version
+	}
+}
+
+// overview is an Overview on its way. Its caller's goroutine alone has its fields.
+type overview struct {
+	ts      []*target
+	states  []QueueState
+	answers chan given // has room for all, so that nobody waits who answers too late
+	open    map[asked]bool
+}
+
+type asked struct {
+	i  int // of the target
+	of part
+}
+
+type given struct {
+	asked
+	x QueueState
+}
+
+func (v *overview) ask(i int, of part, do func() QueueState) {
+	if v.ts[i].deaf[of].Load() > 0 {
+		v.states[i].put(of, deaf())
+		return
+	}
+	q := asked{i, of}
+	v.open[q] = true
+	go func() { v.answers <- given{q, do()} }()
+}
+
+func deaf() *QueueState {
+	return &QueueState{DepthErr: errDeaf, LettersErr: errDeaf, WorkersErr: errDeaf, RulesErr: errDeaf}
+}
+
+// wait takes the answers. Calls that go on after ctx has ended are left behind, each at most once
+// at a time.
+func (v *overview) wait(ctx context.Context) {
+	end := ctx.Done()
+	var deadline <-chan time.Time
+	for len(v.open) > 0 {
+		select {
+		case a := <-v.answers:
+			delete(v.open, a.asked)
+			v.states[a.i].put(a.of, &a.x)
+			continue
+		case <-end:
+			timer := time.NewTimer(deafAfter)
+			defer timer.Stop()
+			end, deadline = nil, timer.C
+			continue
+		case <-deadline:
+		}
+		for q := range v.open {
+			v.states[q.i].put(q.of, deaf())
+			v.ts[q.i].deaf[q.of].Add(1)
+		}
+		go func(n int, ts []*target, answers chan given) {
+			for range n {
+				a := <-answers
+				ts[a.i].deaf[a.of].Add(-1)
+			}
+		}(len(v.open), v.ts, v.answers)
+		return
+	}
 }
 
 func depth(ctx context.Context, b broker.Broker) (*broker.Depth, error) {

@@ -82,3 +82,46 @@ func TestOverviewCalls(t *testing.T) {
 		}
 	})
 }
+
+// deafQueue counts its messages for as long as it likes, whatever its caller says.
+type deafQueue struct {
+	broker.Broker
+	asked atomic.Int64
+	until chan struct{}
+}
+
+func (d *deafQueue) Depth(context.Context) (broker.Depth, error) {
+	d.asked.Add(1)
+	<-d.until
+	return broker.Depth{Visible: 7}, nil
+}
+
+// TestBoardDeafQueue: a call that does not end with its context keeps no viewer waiting, hides no
+// other queue, is not made again before it has ended, and keeps Close from nothing.
+func TestBoardDeafQueue(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		queue := must(membroker.New(&membroker.Options{Name: "orders"}))
+		hung := &deafQueue{Broker: queue, until: make(chan struct{})}
+		o := must(ops.Open([]ops.Target{{Name: "hung", Queue: hung}, {Name: "orders", Queue: queue}}, nil))
+		b := r.board(o, nil)
+		began := time.Now()
+		for range 4 {
+			s, err := b.Look(r.Context())
+			if err != nil || s.Queues[0].DepthErr == nil || s.Queues[1].Depth == nil {
+				t.Fatalf("%v: %+v", err, s)
+			}
+			if d := time.Since(s.At); d > 12*time.Second {
+				t.Errorf("the board is %v old", d)
+			}
+			r.wait(7 * time.Second)
+		}
+		if d := time.Since(began); hung.asked.Load() != 1 || d > 40*time.Second {
+			t.Errorf("asked %d times in %v", hung.asked.Load(), d)
+		}
+		close(hung.until)
+		r.wait(12 * time.Second)
+		if s, err := b.Look(r.Context()); err != nil || s.Queues[0].Depth == nil || s.Queues[0].Depth.Visible != 7 {
+			t.Errorf("after it has answered: %v %+v", err, s)
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/onceq/onceq/dlq"
@@ -57,9 +58,15 @@ func (a *ask) actOf(x ops.RunningAct) actView {
 	case errors.Is(x.Err, dlq.ErrStopped):
 		v.Stopped = true
 	case x.Err != nil:
-		v.Trouble = sentence(x.Err)
+		v.Trouble = a.told(x.Err)
 	}
 	v.Skips, v.Fails = x.Report.Skipped[:min(len(x.Report.Skipped), 10)], x.Report.Failed[:min(len(x.Report.Failed), 10)]
+	if !a.can(Bodies) {
+		v.Fails = slices.Clone(v.Fails)
+		for i := range v.Fails {
+			v.Fails[i].Reason = hidden
+		}
+	}
 	return v
 }
 

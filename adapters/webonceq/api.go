@@ -160,7 +160,7 @@ func (p *Page) actListJSON(a *ask) error {
 			x.Sent, x.Removed, x.Purged, x.Skipped, x.Failed, x.Asks, errors.Is(x.Err, dlq.ErrStopped), "",
 		}
 		if x.Err != nil && !one.Stopped {
-			one.Error = sentence(x.Err)
+			one.Error = a.told(x.Err)
 		}
 		all = append(all, one)
 	}

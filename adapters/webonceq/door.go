@@ -2,16 +2,12 @@ package webonceq
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 
-	"github.com/onceq/onceq/control"
-	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
-	"github.com/onceq/onceq/ops"
 )
 
 // This file owns the way of a request: what is refused at the door, and how an answer or an error
@@ -42,8 +38,21 @@ func (p *Page) guard(w http.ResponseWriter, r *http.Request) {
 		p.refuse(w, r, "", err)
 		return
 	}
+	if mode := r.Header.Get("Sec-Fetch-Mode"); isForeign(r) && mode != "" && mode != "navigate" {
+		p.refuse(w, r, "", errForeign)
+		return
+	}
 	r.Body = http.MaxBytesReader(w, r.Body, MaxRequest)
 	p.mux.ServeHTTP(w, r)
+}
+
+var errForeign = errors.New("another site's page has asked for it")
+
+// isForeign reports whether another site's page has caused the request. CrossOriginProtection lets
+// each GET in, and a look at letters, or an export, costs a receive of each.
+func isForeign(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return site == "cross-site" || site == "same-site"
 }
 
 // refuse answers 403. What the refused one reads does not say why, because he may be anybody.
@@ -85,34 +94,13 @@ func (p *Page) serve(w http.ResponseWriter, r *http.Request, x *route) {
 	}
 }
 
-func statusOf(err error) int {
-	said, conflict, price, canary, scan := (*sayError)(nil), (*ops.ConflictError)(nil), (*control.CostError)(nil), (*dlq.CanaryError)(nil), (*ops.ScanError)(nil)
-	switch {
-	case errors.As(err, &said):
-		return said.status
-	case errors.Is(err, ops.ErrUnknownQueue), errors.Is(err, ops.ErrNoKey), errors.Is(err, dlq.ErrNoLetter), errors.Is(err, ops.ErrNoRule):
-		return http.StatusNotFound
-	case errors.As(err, &conflict), errors.As(err, &price), errors.As(err, &canary), errors.As(err, &scan), errors.Is(err, ops.ErrRefused), errors.Is(err, ops.ErrNoAudit),
-		errors.Is(err, control.ErrInvalid), errors.Is(err, dlq.ErrPlan), errors.Is(err, dedupe.ErrLeaseLost), errors.Is(err, dedupe.ErrBadKey), errors.Is(err, ops.ErrMissing),
-		errors.Is(err, ops.ErrPlanUsed), errors.Is(err, ops.ErrNoAct), errors.Is(err, ops.ErrNotWatched):
-		return http.StatusConflict
-	case errors.Is(err, ops.ErrTooMany):
-		return http.StatusTooManyRequests
-	case errors.Is(err, ops.ErrClosed):
-		return http.StatusServiceUnavailable
-	case errors.Is(err, context.DeadlineExceeded):
-		return http.StatusGatewayTimeout
-	}
-	return http.StatusBadGateway // what is behind the page has failed: a queue, or a store
-}
-
 // failed shows an error on a screen of its own.
 func (p *Page) failed(a *ask, err error) {
 	if a.ctx().Err() != nil {
 		return // nobody reads it
 	}
 	v := a.view("trouble", "Not now")
-	v.Data = sentence(err)
+	v.Data = a.told(err)
 	a.show(statusOf(err), v)
 }
 

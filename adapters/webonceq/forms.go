@@ -2,15 +2,11 @@ package webonceq
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/onceq/onceq/dlq"
 )
 
 // This file owns what forms say, and how a refusal is told beside the button.
@@ -18,7 +14,7 @@ import (
 // faulty shows on a screen why the act of one of its forms was refused, and what was typed.
 func faulty(a *ask, form string, err error) func(*view) {
 	return func(v *view) {
-		v.Fault, v.At, v.Form = sentence(err), form, a.r.PostForm
+		v.Fault, v.At, v.Form = a.told(err), form, a.r.PostForm
 		v.Live, v.Reload = "", 0 // the address is the form's, and what was typed stays
 	}
 }
@@ -59,30 +55,6 @@ func parsedFor(text string) (time.Duration, error) {
 		return 0, refusedAct("for: want how long, such as 30m or 4h; 1m to 720h")
 	}
 	return d, nil
-}
-
-// A sayError has the status of its answer.
-type sayError struct {
-	status int
-	err    error
-}
-
-func (e *sayError) Error() string { return e.err.Error() }
-func (e *sayError) Unwrap() error { return e.err }
-
-// refusedAct is what an act's error is told with: 409, or 429.
-func refusedAct(text string) error { return &sayError{http.StatusConflict, errors.New(text)} }
-
-// sentence is an error as a screen shows it: without the package's name, and safe.
-func sentence(err error) string {
-	if err == nil {
-		return ""
-	}
-	text := err.Error()
-	for _, name := range [...]string{"ops: ", "dlq: ", "control: ", "webonceq: ", "refused: "} {
-		text = strings.TrimPrefix(text, name)
-	}
-	return dlq.Printable(cut(text, 1000))
 }
 
 // chosenOf reads the fields of the same names.

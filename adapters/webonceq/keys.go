@@ -90,9 +90,9 @@ func (p *Page) key(a *ask) error {
 		for _, queue := range in {
 			rs, err := a.find(ctx, queue, name)
 			if errors.Is(err, errNoScopes) {
-				unknown = append(unknown, queue+": "+sentence(err))
+				unknown = append(unknown, queue+": "+a.told(err))
 			} else if err != nil {
-				d.Notes = append(d.Notes, queue+": "+sentence(err))
+				d.Notes = append(d.Notes, queue+": "+a.told(err))
 			}
 			for _, r := range rs {
 				if !seen[r.Key] {
@@ -113,8 +113,6 @@ func (p *Page) key(a *ask) error {
 	a.show(http.StatusOK, v)
 	return nil
 }
-
-var errNoScopes = errors.New("no worker was seen lately, so nobody knows its scopes")
 
 func (a *ask) find(ctx context.Context, queue, key string) ([]*dedupe.Record, error) {
 	if !a.who.sees(queue) {
@@ -187,7 +185,7 @@ func (p *Page) keyWith(a *ask, status int, ko ops.KeyOptions, change func(*view)
 		Parked  bool
 		Again   bool   // its letter can bring it back
 		NoAgain string // why it cannot
-	}{Queue: queue, Line: line, Looked: ko.Letters, Links: linksOf(line.Links), Gaps: line.Gaps}
+	}{Queue: queue, Line: line, Looked: ko.Letters, Links: linksOf(line.Links), Gaps: a.gapList(line.Gaps)}
 	if r := line.Record; r != nil {
 		d.Fence = r.Fence
 		d.Parked = r.Status == dedupe.Parked
@@ -200,8 +198,11 @@ func (p *Page) keyWith(a *ask, status int, ko ops.KeyOptions, change func(*view)
 	}
 	var before time.Time
 	for _, s := range line.Steps {
-		if s.Text != "" && !a.can(Bodies) && isFailure(s.What) {
-			s.Text = ""
+		if !a.can(Bodies) {
+			if isFailure(s.What) {
+				s.Text = ""
+			}
+			s.Text, _, _ = strings.Cut(s.Text, "; it failed: ") // an act's error
 		}
 		x := step{TimeStep: s, Kind: strings.ReplaceAll(s.What, " ", "-")}
 		if !before.IsZero() && s.At.Sub(before) >= time.Millisecond {
@@ -246,6 +247,19 @@ func (p *Page) bringsBack(l *ops.TimeLine, queue string, looked bool) (ok bool, 
 		}
 	}
 	return false, "Its dead letter was not looked for yet."
+}
+
+// gapList is what is not known of a key. What a service said may have addresses and names.
+func (a *ask) gapList(all []string) (gs []string) {
+	for _, g := range all {
+		if i := strings.Index(g, "could not be "); i >= 0 && !a.can(Bodies) {
+			if what, _, ok := strings.Cut(g[i:], ": "); ok {
+				g = g[:i] + what
+			}
+		}
+		gs = append(gs, g)
+	}
+	return gs
 }
 
 // isFailure reports whether a step's text is an error's.

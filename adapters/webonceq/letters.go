@@ -330,8 +330,16 @@ func (p *Page) export(a *ask) error {
 		return err
 	}
 	c.Group = a.r.PathValue("group")
-	return p.board.WithLetters(a.ctx(), name, func(ctx context.Context) error {
+	if isForeign(a.r) { // a link of another site's
+		p.refuse(a.w, a.r, a.who.Name, errForeign)
+		return nil
+	}
+	going, cancel := context.WithCancel(a.ctx())
+	defer cancel()
+	defer context.AfterFunc(p.life.base, cancel)() // Close ends it
+	return p.board.WithLetters(going, name, func(ctx context.Context) error {
 		write, began := dlq.ExportJSON(a.w), false
+		out := http.NewResponseController(a.w)
 		for e, err := range a.ops.Letters(ctx, name, dlq.Filter{Group: c.Group, Class: c.Class, Type: c.Type, Source: c.Source, Since: c.Since, Max: 1 << 30}) {
 			if err != nil && !began {
 				return err
@@ -343,6 +351,7 @@ func (p *Page) export(a *ask) error {
 				began = true
 				attach(a.w, "letters-"+safeName(name)+"-"+safeName(c.Group)+".ndjson", -1)
 			}
+			_ = out.SetWriteDeadline(time.Now().Add(writeFor)) // who does not read keeps nobody from the letters
 			if err := write(e); err != nil {
 				return nil // who asked is gone
 			}
@@ -350,6 +359,7 @@ func (p *Page) export(a *ask) error {
 		if !began {
 			return dlq.ErrNoLetter
 		}
+		_ = out.SetWriteDeadline(time.Now().Add(writeFor)) // the server writes the rest
 		return nil
 	})
 }

@@ -137,14 +137,6 @@ func (a *ask) warningList(q *ops.BoardQueue) (ws []string) {
 	return ws
 }
 
-// trouble is a service's error. Its text may have addresses and names, so not everybody reads it.
-func (a *ask) trouble(err error) string {
-	if !a.can(Bodies) {
-		return "it did not answer."
-	}
-	return sentence(err)
-}
-
 // differ names what differs, and who has it; empty where all are alike.
 func differ(m map[string][]string) string {
 	if len(m) < 2 {

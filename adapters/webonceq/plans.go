@@ -31,8 +31,11 @@ const (
 )
 
 const (
-	// maxPlans is how many plans are kept.
-	maxPlans = 64
+	// maxPlans is how many plans are kept, ownPlans how many of one person, and planLetters how
+	// many letters they hold in all, and a quarter of it those of one person.
+	maxPlans    = 64
+	ownPlans    = 8
+	planLetters = 120_000
 	// planPatience bounds how long a plan may take.
 	planPatience = 5 * time.Minute
 	// mustType is from how many letters on the number is to be typed.
@@ -103,15 +106,18 @@ func (p *Page) begin(a *ask, x *plan) error {
 	if s.m == nil {
 		s.m = map[string]*plan{}
 	}
-	s.forget()
+	s.forget(x.by)
 	s.m[x.id] = x
 	s.mu.Unlock()
 	if !p.spawn(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, planPatience)
 		defer cancel()
 		var made plan
-		err := p.board.WithLetters(ctx, x.queue, func(ctx context.Context) error { return made.freeze(ctx, a.ops, x) })
-		edits := p.preview(x)
+		var edits []edit
+		err := guarded(func() error {
+			edits = p.preview(x)
+			return p.board.WithLetters(ctx, x.queue, func(ctx context.Context) error { return made.freeze(ctx, a.ops, x) })
+		})
 		s.mu.Lock()
 		x.replay, x.purge, x.err, x.edits, x.made = made.replay, made.purge, err, edits, true
 		s.making--
@@ -124,13 +130,49 @@ func (p *Page) begin(a *ask, x *plan) error {
 	return nil
 }
 
-// forget drops what nobody can use any more, and the oldest beyond maxPlans. The caller has the
-// lock.
-func (s *plans) forget() {
+// guarded does something in a goroutine of the page's own. What panics there ends it alone.
+func guarded(do func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("webonceq: the plan has panicked: %v", v)
+		}
+	}()
+	return do()
+}
+
+// size is about how many letters a plan holds in memory.
+func (x *plan) size() int {
+	if f := x.frozen(); f != nil {
+		return len(f.Letters)
+	}
+	return 0
+}
+
+func lettersOf(xs []*plan) (n int) {
+	for _, x := range xs {
+		n += x.size()
+	}
+	return n
+}
+
+// forget drops what nobody can use any more, the oldest of whoever makes another plan beyond
+// ownPlans, and the oldest of all beyond maxPlans and planLetters. The caller has the lock.
+func (s *plans) forget(by string) {
 	maps.DeleteFunc(s.m, func(_ string, x *plan) bool { return x.made && time.Since(x.asked) > 2*dlq.PlanTTL })
-	for len(s.m) >= maxPlans {
-		oldest := slices.MinFunc(slices.Collect(maps.Values(s.m)), func(a, b *plan) int { return a.asked.Compare(b.asked) })
-		delete(s.m, oldest.id)
+	oldest := func(a, b *plan) int { return a.asked.Compare(b.asked) }
+	own := slices.SortedFunc(maps.Values(s.m), oldest)
+	own = slices.DeleteFunc(own, func(x *plan) bool { return x.by != by })
+	letters := lettersOf(own)
+	for len(own) >= ownPlans || letters > planLetters/4 && len(own) > 0 { // nobody pushes out what others have planned
+		letters -= own[0].size()
+		delete(s.m, own[0].id)
+		own = own[1:]
+	}
+	letters = lettersOf(slices.Collect(maps.Values(s.m)))
+	for len(s.m) > 0 && (len(s.m) >= maxPlans || letters > planLetters) {
+		x := slices.MinFunc(slices.Collect(maps.Values(s.m)), oldest)
+		letters -= x.size()
+		delete(s.m, x.id)
 	}
 }
 
@@ -276,7 +318,7 @@ func (p *Page) planScreen(a *ask, status int, change func(*view)) error {
 		d.Chosen, d.Key, d.Scope = "the letter of "+c.of.Key.Key, c.of.Key.Key, c.of.Key.Scope
 	}
 	if c.err != nil {
-		d.Trouble = sentence(c.err)
+		d.Trouble = a.told(c.err)
 	}
 	s, err := p.board.Look(a.ctx())
 	if err == nil {
@@ -293,7 +335,7 @@ func (p *Page) planScreen(a *ask, status int, change func(*view)) error {
 			ctx, cancel := a.within()
 			defer cancel()
 			if err := a.ops.CheckReplay(ctx, &check); err != nil {
-				d.Vacuous = sentence(err)
+				d.Vacuous = a.told(err)
 			}
 		}
 	}

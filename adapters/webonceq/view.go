@@ -83,7 +83,7 @@ func (a *ask) here() string {
 			return ""
 		}
 	}
-	if path := at.EscapedPath(); !strings.HasPrefix(path, a.page.o.Base+"/") || strings.HasPrefix(path, "//") || strings.Contains(path, "\\") {
+	if path := at.EscapedPath(); !strings.HasPrefix(path, a.page.o.Base+"/") || strings.HasPrefix(path, "//") || strings.Contains(path, "\\") || strings.Contains(path+"/", "/../") {
 		return ""
 	}
 	return (&url.URL{Path: at.Path, RawPath: at.RawPath, RawQuery: at.RawQuery}).String()

@@ -28,9 +28,16 @@ func (p *Page) rule(a *ask, form string) error {
 	if err := p.makeRule(a, name, form); err != nil {
 		return p.queueScreen(a, statusOf(err), faulty(a, form, err))
 	}
-	p.board.ReadRules(a.ctx())
+	a.readRules()
 	a.see("/q/" + url.PathEscape(name))
 	return nil
+}
+
+// readRules brings the rules on the board up to date.
+func (a *ask) readRules() {
+	ctx, cancel := a.within()
+	defer cancel()
+	a.page.board.ReadRules(ctx)
 }
 
 // unfollowed: nobody waits for the workers, because the screen shows who follows.
@@ -70,7 +77,7 @@ func (p *Page) end(a *ask) error {
 	if err := p.endRule(a, name); err != nil {
 		return p.queueScreen(a, statusOf(err), faulty(a, "end "+a.r.PathValue("id"), err))
 	}
-	p.board.ReadRules(a.ctx())
+	a.readRules()
 	if back := a.here(); back != "" {
 		http.Redirect(a.w, a.r, back, http.StatusSeeOther)
 		return nil

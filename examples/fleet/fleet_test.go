@@ -162,6 +162,7 @@ func TestDirections(t *testing.T) {
 	d.directions(&out)
 	for _, want := range []string{
 		"ONCEQ_STORE='postgres://u@h/db?onceq.table=onceq_demo.onceq_dedupe'", "ONCEQ_DEAD='postgres-queue://u@h/db/orders-dead?",
+		"\n  go run ./cmd/onceq web ",
 	} {
 		require.Contains(t, out.String(), want)
 	}

@@ -95,4 +95,14 @@ var fanned = []mutant{
 		Package: "internal/coretest/doing", Test: "TestDoPostponed",
 		Why: "who calls Do is told that nothing is recorded, where its job was given back",
 	},
+	{
+		File: "fan/look.go", Text: "case f.c.Failed == FailParent && f.isOver(now, r):", With: "case false:",
+		Package: "fan", Test: "TestChildExpires",
+		Why: "a parent that shall fail with its children waits a month for one that has expired",
+	},
+	{
+		File: "fan/look.go", Text: "if r != nil && r.Status == dedupe.Done {\n\t\t\tf.Keeps", With: "if false {\n\t\t\tf.Keeps",
+		Package: "fan", Test: "TestOtherRetention",
+		Why: "a parent waits a month for a child that was done and is forgotten",
+	},
 }

@@ -109,4 +109,9 @@ var schedules = []mutant{
 		Package: "limit", Test: "TestSharedTakerDies",
 		Why: "a block whose taker died is nobody's while the clock is behind",
 	},
+	{
+		File: "limit/rate.go", Text: "wait > 0 && wait >= holdOf(ctx)", With: "wait >= MaxHold",
+		Package: "limit", Test: "TestShortTimeout",
+		Why: "a job whose time is over before its start takes the start with it, again and again",
+	},
 }
