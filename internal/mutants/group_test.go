@@ -52,8 +52,14 @@ func TestManyBreaksInAFile(t *testing.T) {
 	}
 	var rows []row
 	for _, m := range [][2]string{
-		{"len(more) > 1", "len(more) > 2"}, {"return b.v,", "return more[0],"}, {`_ = "none"`, ""}, {"k == l", "k != l"},
-		{"outside = 1", "outside = 2"}, {`_ = "guarded"`, ""}, {"not there", ""}, {"return v, err", "return m[l], nil"},
+		{"len(more) > 1", "len(more) > 2"},
+		{"return b.v,", "return more[0],"},
+		{`_ = "none"`, ""},
+		{"k == l", "k != l"},
+		{"outside = 1", "outside = 2"},
+		{`_ = "guarded"`, ""},
+		{"not there", ""},
+		{"return v, err", "return m[l], nil"},
 	} {
 		rows = append(rows, row{mutant: mutant{File: file, Text: m[0], With: m[1]}})
 	}

@@ -91,20 +91,6 @@ func run(args []string) error {
 	return nil
 }
 
-// row is a mutant in its table.
-type row struct {
-	area string
-	mutant
-}
-
-func (r row) String() string {
-	s := fmt.Sprintf("%-9s %s: %q by %s %s", r.area, r.File, short(r.Text), r.Package, r.Test)
-	if r.Rule != "" {
-		s += " [" + r.Rule + "]"
-	}
-	return s
-}
-
 // chosen returns the rows that the words name, those of one test package together, because they are
 // built of the same parts. left is how many were left out for their server: without words, all that
 // need one.
@@ -135,10 +121,4 @@ func asked(words []string, area string, m mutant) bool {
 			return strings.Contains(s, w)
 		})
 	})
-}
-
-// short is the first line of a text, cut for a line of the report.
-func short(text string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	return line[:min(len(line), 60)]
 }
