@@ -173,27 +173,9 @@ var replays = []mutant{
 		Why: "signed letters that lie in queues reopen nothing after an upgrade",
 	},
 	{
-		Rule: "replay: | the steps in which a letter shrinks |",
-		File: "internal/letter/fit.go", Text: "\tif f >= Folded {\n", With: "\tif f > Folded {\n",
-		Package: "internal/letter", Test: "TestShrink",
-		Why: "a letter with many attributes is refused for ever",
-	},
-	{
 		Rule: "replay: the deduplication id | `internal/letter`",
 		File: "internal/letter/letter.go", Text: `dedupID(k, d.Fence, "letter", m.ID, f)`, With: `dedupID(k, 0, "letter", m.ID, f)`,
 		Package: "internal/letter", Test: "TestDedupID",
 		Why: "the letter of a second failure is swallowed within five minutes, and the job is lost",
-	},
-	{
-		Rule: "replay: the metadata of a foreign message's letter",
-		File: "internal/letter/letter.go", Text: "\tif k.Key != \"\" {\n\t\tmeta.ID = m.ID\n\t}\n", With: "\tmeta.ID = m.ID\n",
-		Package: "internal/letter", Test: "TestLetter",
-		Why: "a replay takes the broker's id for a key, and a redrive makes another job of it",
-	},
-	{
-		Rule: "replay: the sum of the content. The record",
-		File: "internal/engine/contentsum.go", Text: "\t\ts.number(0) // in the place", With: "\t\t_ = 0 // in the place",
-		Package: "internal/engine", Test: "TestContentSumTellsContentsApart",
-		Why: "a failure that an older worker has recorded is not known again",
 	},
 }

@@ -13,7 +13,7 @@ var ruled = []mutant{
 	{
 		Rule: "protocol: | claim says failed or parked |",
 		File: "internal/engine/letter.go", Text: "|| isOwn(rec, r.Message) {", With: "|| rec != nil {",
-		Package: "internal/coretest/letters", Test: "TestReplayOfDuplicates",
+		Package: "internal/coretest/letters", Test: "TestOwnIsToldByTheContent",
 		Why: "whoever sends a message with the key of a failure gets the permission to run its own body",
 	},
 	{
@@ -179,12 +179,6 @@ var ruled = []mutant{
 		Why: "a slow store uses up the attempts of jobs that never started",
 	},
 	{
-		Rule: "protocol: The record keeps the last error that a handler",
-		File: "internal/engine/kept.go", Text: "Uncounted: true, Kept: true, Delay: KeptFor})", With: `Uncounted: true, Kept: true, Delay: KeptFor, Class: verdict.Attempts, Text: "rested"})`,
-		Package: "internal/coretest/letters", Test: "TestHeldJobThatKillsItsWorkers",
-		Why: "nobody sees any more by what a job failed that is not started",
-	},
-	{
 		Rule: "protocol: Under `HoldGroup` what would be a letter stays",
 		File: "internal/engine/kept.go", Text: "to == ToQueue && en.o.HoldGroup && r.grouped()", With: "to == ToQueue && en.o.HoldGroup && r == nil",
 		Package: "internal/coretest/life", Test: "TestHoldGroup",
@@ -203,12 +197,6 @@ var ruled = []mutant{
 		Why: "the message of a job that has outlived its delivery is never acked in time",
 	},
 	{
-		Rule: "protocol: *A queue without nack delays*",
-		File: "hosts.go", Text: "!h.carry.takes(r) && !h.delays(r)", With: "!h.carry.takes(r)",
-		Package: "internal/coretest/letters", Test: "TestLongDelaysOnSQS",
-		Why: "a job that fails on a queue without delays comes again at once",
-	},
-	{
 		Rule: "protocol: *No store* must be said aloud",
 		File: "internal/engine/claim.go", Text: "min(max(1, r.Message.Attempt), math.MaxInt32)", With: "min(1, math.MaxInt32)",
 		Package: "internal/coretest/letters", Test: "TestHeldWithoutAStore",
@@ -219,12 +207,6 @@ var ruled = []mutant{
 		File: "internal/engine/halt.go", Text: "return verdict.ErrDraining })", With: "return verdict.ErrTimeout })",
 		Package: "internal/coretest/claims", Test: "TestDrainCutsOff",
 		Why: "each job that a deploy cuts off loses an attempt, and is told as too slow",
-	},
-	{
-		Rule: "protocol: *Pause* stops receiving",
-		File: "internal/engine/halt.go", Text: "\tset()\n\tf.shut.Store(true)\n", With: "\tset()\n",
-		Package: "internal/coretest/life", Test: "TestPauseAndResume",
-		Why: "jobs start during a pause",
 	},
 	{
 		Rule: "contracts: `Processor.Worker` checks the configuration",
@@ -429,12 +411,6 @@ var ruled = []mutant{
 		File: "hosts.go", Text: "Action: Action(r.Action), Delay: r.Verdict.Delay, Claimed", With: "Action: Action(r.Action), Claimed",
 		Package: "internal/coretest/batches", Test: "TestProcessAnswersEachDelivery",
 		Why: "what a batch gives back comes again at once, whatever its handler has asked for",
-	},
-	{
-		Rule: "protocol: *Timing*: every outcome",
-		File: "internal/engine/timing.go", Text: "t.Beats = int(r.beats)", With: "t.Beats = 0",
-		Package: "internal/coretest/operating", Test: "TestTimingsOfATakeover",
-		Why: "a log line does not tell whether a job's lease was kept",
 	},
 	{
 		Rule: "protocol: *Lambda*: one `Batches.Process`",
