@@ -192,8 +192,8 @@ func TestSharedTakerDies(t *testing.T) {
 	for _, behind := range []time.Duration{0, 10 * time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
-			claimed := 0
-			dies := &mute{Store: w.store, settle: func() error { claimed++; return errAway }}
+			var claimed atomic.Int64
+			dies := &mute{Store: w.store, settle: func() error { claimed.Add(1); return errAway }}
 			dead := must(limit.Shared(dies, "api", 2, time.Minute))(t)
 			for range 2 {
 				if wait, err := dead.Reserve(t.Context(), limit.Ask{Again: true}); wait == 0 && err == nil {
@@ -209,8 +209,8 @@ func TestSharedTakerDies(t *testing.T) {
 				}
 				pass(10 * time.Second)
 			}
-			if claimed < 2 || began < 14 {
-				t.Errorf("%d claims died; then %d jobs began in 10 minutes, with a clock %v behind", claimed, began, behind)
+			if claimed.Load() < 2 || began < 14 {
+				t.Errorf("%d calls died; then %d jobs began in 10 minutes, with a clock %v behind", claimed.Load(), began, behind)
 			}
 			pass(time.Minute)
 		})

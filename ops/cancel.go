@@ -92,7 +92,10 @@ func (o *Ops) cancel(ctx context.Context, s dedupe.Store, spec *CancelSpec, was 
 		r = &dedupe.Record{}
 	}
 	if was["was"] == "" {
-		was["was"], was["owner"], was["started"] = r.Status.String(), r.Owner, strconv.FormatBool(r.Started)
+		was["was"] = r.Status.String()
+		if r.Status == dedupe.Claimed { // else the owner is a former one
+			was["owner"], was["started"] = r.Owner, strconv.FormatBool(r.Started)
+		}
 	}
 	token := r.Token
 	switch {

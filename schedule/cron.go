@@ -98,7 +98,7 @@ func zoneOf(name string) (*time.Location, error) {
 	}
 	loc, err := time.LoadLocation(name)
 	if err != nil {
-		return nil, fmt.Errorf("schedule: Cron: zone %q: %w", clip(name), err)
+		return nil, fmt.Errorf("schedule: Cron: zone %q: %w; a host without the data of the zones needs the import time/tzdata", clip(name), err)
 	}
 	return loc, nil
 }

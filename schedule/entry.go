@@ -85,6 +85,9 @@ func (e *Entry) complete() (c Entry, err error) {
 	if c.Retention == 0 {
 		c.Retention = dedupe.DefaultRetention
 	}
+	if c.Name == "" {
+		return bad("Name is empty")
+	}
 	if err := (dedupe.Key{Scope: "s", Key: c.Name}).Validate(); err != nil {
 		return bad("Name: %v", err)
 	}

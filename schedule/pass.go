@@ -369,7 +369,7 @@ func (r *runner) ended(l *look) {
 func (r *runner) tellMissed(looks []*look) {
 	more := false
 	for _, l := range looks {
-		if more = more || l.full; l.missed > 0 {
+		if more = more || l.full && l.missed > 0; l.missed > 0 {
 			if r.missed == nil {
 				r.missed = map[string]int{}
 			}

@@ -54,7 +54,7 @@ func newRunner(s dedupe.Store, es func(context.Context) ([]Entry, error), o *Opt
 	case values.IsNil(s):
 		return nil, errors.New("schedule: Run: the store is nil")
 	case es == nil:
-		return nil, errors.New("schedule: Run: es is nil")
+		return nil, errors.New("schedule: Run: es, which lists the entries, is nil")
 	}
 	r := &runner{
 		s: s, es: es, log: slog.Default(), every: askEach, back: make(chan func()), over: make(chan struct{}),

@@ -473,7 +473,7 @@ func TestBadEntries(t *testing.T) {
 		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
 		defer cancel()
 		for want, change := range map[string]func(*Entry){
-			"Name: dedupe: bad key: Key is empty":  func(e *Entry) { e.Name = "" },
+			"Name is empty":                        func(e *Entry) { e.Name = "" },
 			"Name has 256 bytes, the limit is 255": func(e *Entry) { e.Name = strings.Repeat("n", 256) },
 			"Name holds a control character":       func(e *Entry) { e.Name = "a\nb" },
 			"is not valid UTF-8":                   func(e *Entry) { e.Name = "\xff" },

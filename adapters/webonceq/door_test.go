@@ -331,6 +331,8 @@ func TestBadOptions(t *testing.T) {
 		"Options.Title has 65 bytes":          {Title: strings.Repeat("a", 65)},
 		"Options.Protected needs":             {Protected: true},
 		"Options.Hosts has an empty name":     {Hosts: []string{""}},
+		`Hosts has "https://ops.example"`:     {Hosts: []string{"localhost", "https://ops.example"}},
+		`Hosts has "*.example"`:               {Hosts: []string{"*.example"}},
 		"webonceq: New: Ops is nil, want one": nil,
 	} {
 		of := o

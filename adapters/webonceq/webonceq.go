@@ -36,6 +36,11 @@ func New(o *ops.Ops, options *Options) (*Page, error) {
 	case slices.Contains(p.o.Hosts, ""):
 		return nil, errors.New("webonceq: Options.Hosts has an empty name")
 	}
+	for _, h := range p.o.Hosts {
+		if strings.ContainsAny(h, "/* ") { // no request would match
+			return nil, fmt.Errorf("webonceq: Options.Hosts has %q, want a name such as \"ops.example\", with a port or without", h)
+		}
+	}
 	var err error
 	if p.board, err = ops.NewBoard(o, nil); err != nil {
 		return nil, err
