@@ -53,18 +53,6 @@ var ruled = []mutant{
 		Why: "a worker whose store is away goes on receiving what it cannot claim",
 	},
 	{
-		Rule: "protocol: the store errs on one entry alone",
-		File: "internal/engine/claim.go", Text: "retry.Pause(int(r.tries)), waited < en.o.SettleTimeout)", With: "retry.Pause(int(r.tries)), true)",
-		Package: "internal/coretest/outages", Test: "TestPoisonedClaimStopsNobody",
-		Why: "one record that cannot be claimed stops the queue",
-	},
-	{
-		Rule: "protocol: a whole claim call fails for the fourth time",
-		File: "internal/engine/claim.go", Text: "case dividable(rs, err, tried) && rs[0].f.Terms.Outage == 0:", With: "case dividable(rs, err, tried) && rs[0].f.Terms.Outage > 1:",
-		Package: "internal/coretest/outages", Test: "TestPoisonAmongAStream",
-		Why: "one entry on which a call fails keeps its whole batch from starting",
-	},
-	{
 		Rule: "protocol: the dead-letter queue refuses one letter",
 		File: "internal/engine/letter.go", Text: "case (alone || r.f.crowded()) && ", With: "case r.f.crowded() && ",
 		Package: "internal/coretest/outages", Test: "TestPoisonedLetterStopsNobody",
@@ -101,12 +89,6 @@ var ruled = []mutant{
 		Why: "what ends in a drain is not recorded, and is done again",
 	},
 	{
-		Rule: "protocol: Settling is given up after `SettleTimeout`",
-		File: "internal/engine/settle.go", Text: "en.unsettled(r, a.Err, !en.erredAlone(r, a.Err, sent))", With: "en.unsettled(r, a.Err, sent.IsZero() || !en.erredAlone(r, a.Err, sent) || true)",
-		Package: "internal/coretest/outages", Test: "TestPoisonedEndStopsNobody",
-		Why: "ends that the store refuses fill the slots",
-	},
-	{
 		Rule: "protocol: A store that does not answer (a failover)",
 		File: "internal/engine/settle.go", Text: "en.unsettled(r, err, !alone)", With: "en.unsettled(r, err, alone && !alone)",
 		Package: "internal/coretest/claims", Test: "TestSettleOutlastsAFailover",
@@ -129,12 +111,6 @@ var ruled = []mutant{
 		File: "internal/engine/claim.go", Text: "	rand.Read(raw)\n", With: "	rand.Read(raw[:0])\n	raw = slices.Repeat([]byte{1}, len(raw))\n",
 		Package: "internal/coretest/claims", Test: "TestAnotherMessageWithTheKeyIsNoHandOver",
 		Why: "two claims have one token, and the second is taken for the first's repeat",
-	},
-	{
-		Rule: "protocol: A packet of the claim may arrive after the release",
-		File: "internal/engine/claim.go", Text: "r.Token, r.Said, r.asked = dedupe.Token{}, 0, false", With: "r.Said, r.asked = 0, false",
-		Package: "internal/coretest/outages", Test: "TestNonsenseAnswersToClaims",
-		Why: "a claim whose token was seen before never gets its key",
 	},
 	{
 		Rule: "protocol: A handler starts only while it has not been cut off",
