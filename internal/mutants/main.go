@@ -4,7 +4,7 @@
 //	go run ./internal/mutants all          all of them
 //	go run ./internal/mutants server       those that need one
 //	go run ./internal/mutants core clouds  those of some areas
-//	go run ./internal/mutants settle.go    those whose file, test, rule or reason holds a text
+//	go run ./internal/mutants settle.go    those whose file, package, test, rule or reason holds it
 //	go run ./internal/mutants -list        the table, without playing it
 //
 // The tree is not touched: go test takes the broken file as an overlay. A mutant that survives,
@@ -91,29 +91,15 @@ func run(args []string) error {
 	return nil
 }
 
-// row is a mutant in its table.
-type row struct {
-	area string
-	mutant
-}
-
-func (r row) String() string {
-	s := fmt.Sprintf("%-9s %s: %q by %s %s", r.area, r.File, short(r.Text), r.Package, r.Test)
-	if r.Rule != "" {
-		s += " [" + r.Rule + "]"
-	}
-	return s
-}
-
 // chosen returns the rows that the words name, those of one test package together, because they are
 // built of the same parts. left is how many were left out for their server: without words, all that
 // need one.
 func chosen(words []string) (rows []row, left int) {
-	all := slices.Contains(words, "all")
+	all, server := slices.Contains(words, "all"), slices.Contains(words, "server")
 	for _, area := range slices.Sorted(maps.Keys(tables)) {
 		for _, m := range tables[area] {
 			switch {
-			case all || asked(words, area, m):
+			case all || server && m.Server || !server && asked(words, area, m):
 				rows = append(rows, row{area, m})
 			case len(words) == 0 && m.Server:
 				left++
@@ -131,14 +117,8 @@ func chosen(words []string) (rows []row, left int) {
 // asked reports whether one of the words names the mutant.
 func asked(words []string, area string, m mutant) bool {
 	return slices.ContainsFunc(words, func(w string) bool {
-		return w == area || w == "server" && m.Server || slices.ContainsFunc([]string{m.File, m.Test, m.Rule, m.Why}, func(s string) bool {
+		return w == area || slices.ContainsFunc([]string{m.File, m.Package, m.Test, m.Rule, m.Why}, func(s string) bool {
 			return strings.Contains(s, w)
 		})
 	})
-}
-
-// short is the first line of a text, cut for a line of the report.
-func short(text string) string {
-	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	return line[:min(len(line), 60)]
 }

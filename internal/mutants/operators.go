@@ -146,7 +146,7 @@ var operators = []mutant{
 		Why: "more letters are sent than --max was",
 	},
 	{
-		Rule: "replay: `ReplayOptions.Judge` is asked for these letters",
+		Rule: "replay: **A queue with more letters than one call holds**",
 		File: "dlq/planned.go", Text: `		p.clearOut(p.q.o.MaxHeld, 0)`,
 		With:    "",
 		Package: "dlq", Test: "TestPlanOfMoreThanIsHeld",

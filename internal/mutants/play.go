@@ -17,8 +17,8 @@ import (
 // This file owns the playing of a row: the broken file, the overlay that puts it in its place, and
 // what go test's answer means. Each player has a folder of its own, and no state beside it.
 
-// limit bounds one test. A break may make it hang, which is a way of turning red.
-const limit = "3m"
+// limit bounds a test of which nobody knows how long it takes.
+const limit = 2 * time.Minute
 
 // played is what became of a row.
 type played struct {
@@ -28,22 +28,26 @@ type played struct {
 	took, cpu time.Duration
 }
 
-// play plays rows, some beside each other, and yields them as they end.
+// play plays rows, those of one test package together and some packages beside each other, and
+// yields them as they end.
 func play(rows []row, beside int, dir string) <-chan played {
-	next, done := make(chan row), make(chan played)
+	next, done := make(chan []row), make(chan played)
 	go func() {
 		defer close(next)
-		for _, r := range rows {
-			next <- r
+		for len(rows) > 0 {
+			n := slices.IndexFunc(rows, func(r row) bool { return r.Package != rows[0].Package })
+			if n < 0 {
+				n = len(rows)
+			}
+			next <- rows[:n]
+			rows = rows[n:]
 		}
 	}()
 	var players sync.WaitGroup
 	for i := range beside {
 		players.Go(func() {
-			for r := range next {
-				began := time.Now()
-				how, cpu, err := kill(filepath.Join(dir, fmt.Sprint(i)), r.mutant)
-				done <- played{r, how, err, time.Since(began), cpu}
+			for group := range next {
+				playGroup(filepath.Join(dir, fmt.Sprint(i)), group, func(p played) { done <- p })
 			}
 		})
 	}
@@ -71,24 +75,30 @@ func kill(dir string, m mutant) (how string, cpu time.Duration, err error) {
 		return "", 0, err
 	}
 	out, cpu, err := test(m.Package, m.Test, "-overlay", list)
+	how, err = verdictOf(out, err)
+	return how, cpu, err
+}
+
+// verdictOf is what a test's output says of the break.
+func verdictOf(out []byte, err error) (how string, why error) {
 	switch {
 	case bytes.Contains(out, []byte("[build failed]")), bytes.Contains(out, []byte("[setup failed]")):
-		return "", cpu, fmt.Errorf("DOES NOT BUILD\n%s", out)
+		return "", fmt.Errorf("DOES NOT BUILD\n%s", out)
 	case err == nil && !bytes.Contains(out, []byte("--- PASS")):
-		return "", cpu, fmt.Errorf("NOT PLAYED, no such test ran or it was skipped\n%s", out)
+		return "", fmt.Errorf("NOT PLAYED, no such test ran or it was skipped\n%s", out)
 	case err == nil:
-		return "", cpu, errors.New("SURVIVES")
+		return "", errors.New("SURVIVES")
 	case bytes.Contains(out, []byte("panic: test timed out")):
-		return "killed by its time limit", cpu, nil
-	case !bytes.Contains(out, []byte("--- FAIL")) && !bytes.Contains(out, []byte("FAIL\t")):
-		return "", cpu, fmt.Errorf("NOT PLAYED: %w\n%s", err, out)
+		return "killed by its time limit", nil
+	case !bytes.Contains(out, []byte("--- FAIL")) && !bytes.Contains(out, []byte("FAIL\t")) && !bytes.Contains(out, []byte("panic: ")) && !bytes.Contains(out, []byte("fatal error: ")):
+		return "", fmt.Errorf("NOT PLAYED: %w\n%s", err, out)
 	}
-	return "killed", cpu, nil
+	return "killed", nil
 }
 
 // test plays a test, without what a mutant does not need: vet and the cache of results.
 func test(pkg, name string, flags ...string) (out []byte, cpu time.Duration, err error) {
-	args := slices.Concat([]string{"test"}, flags, []string{"-vet=off", "-count=1", "-timeout", limit, "-v", "-run", pattern(name), "./" + pkg})
+	args := slices.Concat([]string{"test"}, flags, []string{"-vet=off", "-count=1", "-timeout", limit.String(), "-v", "-run", pattern(name), "./" + pkg})
 	cmd := exec.Command("go", args...)
 	out, err = cmd.CombinedOutput()
 	if s := cmd.ProcessState; s != nil {

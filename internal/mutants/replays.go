@@ -84,8 +84,8 @@ var replays = []mutant{
 	},
 	{
 		Rule: "replay: | of a parked job |",
-		File: "dedupe/machine/table.go", Text: "At: AtFailed | AtParked, Reopens: Yes,", With: "At: AtFailed, Reopens: Yes,",
-		Package: "internal/coretest/letters", Test: "TestReplayAtTheOperatorsWord",
+		File: "dedupe/machine/table.go", Text: `At: AtFailed | AtParked, Reopens: Yes,`, With: `At: AtFailed, Reopens: Yes,`,
+		Package: "dedupe/memstore", Test: "TestConformance/i3-failed-and-parked-change-by-their-fence",
 		Why: "a parked job can never run again",
 	},
 	{
@@ -155,16 +155,16 @@ var replays = []mutant{
 		Why: "letters that came after the look are sent with the plan",
 	},
 	{
-		Rule: "replay: **A queue with more letters than one call holds**",
-		File: "dlq/planned.go", Text: "\tif depth, ok := of.depth(ctx); ok && depth.Visible > int64(of.q.o.MaxHeld) {\n", With: "\tif depth, ok := of.depth(ctx); ok && depth.Visible >= 0 {\n",
-		Package: "dlq", Test: "TestPlanOfMoreThanIsHeld",
-		Why: "the rest of a plan is taken before its list is through",
+		Rule: "replay: `ReplayOptions.Judge` is asked for these letters",
+		File: "dlq/planned.go", Text: "\t\tif l.Decision != Take {\n", With: "\t\tif false {\n",
+		Package: "dlq", Test: "TestRestIsJudged",
+		Why: "a letter whose job is done since is sent with the rest of a plan",
 	},
 	{
 		Rule: "replay: | the words of `Dead.Class` |",
-		File: "internal/verdict/words.go", Text: `Duplicate    = "duplicate"`, With: `Duplicate    = "duplicates"`,
-		Package: "internal/arch", Test: "TestTexts",
-		Why: "a letter of an older worker is told as one of no known class, and its replay is refused",
+		File: "dlq/doc.go", Text: `classDuplicate = "duplicate"`, With: `classDuplicate = "duplicates"`,
+		Package: "dlq", Test: "TestReplayByClass",
+		Why: "the letters of duplicates that lie in queues can never be replayed",
 	},
 	{
 		Rule: "replay: | what the signature covers |",
@@ -173,27 +173,9 @@ var replays = []mutant{
 		Why: "signed letters that lie in queues reopen nothing after an upgrade",
 	},
 	{
-		Rule: "replay: | the steps in which a letter shrinks |",
-		File: "internal/letter/fit.go", Text: "\tif f >= Folded {\n", With: "\tif f > Folded {\n",
-		Package: "internal/letter", Test: "TestShrink",
-		Why: "a letter with many attributes is refused for ever",
-	},
-	{
 		Rule: "replay: the deduplication id | `internal/letter`",
 		File: "internal/letter/letter.go", Text: `dedupID(k, d.Fence, "letter", m.ID, f)`, With: `dedupID(k, 0, "letter", m.ID, f)`,
 		Package: "internal/letter", Test: "TestDedupID",
 		Why: "the letter of a second failure is swallowed within five minutes, and the job is lost",
-	},
-	{
-		Rule: "replay: the metadata of a foreign message's letter",
-		File: "internal/letter/letter.go", Text: "\tif k.Key != \"\" {\n\t\tmeta.ID = m.ID\n\t}\n", With: "\tmeta.ID = m.ID\n",
-		Package: "internal/letter", Test: "TestLetter",
-		Why: "a replay takes the broker's id for a key, and a redrive makes another job of it",
-	},
-	{
-		Rule: "replay: the sum of the content. The record",
-		File: "internal/engine/contentsum.go", Text: "\t\ts.number(0) // in the place", With: "\t\t_ = 0 // in the place",
-		Package: "internal/engine", Test: "TestContentSumTellsContentsApart",
-		Why: "a failure that an older worker has recorded is not known again",
 	},
 }

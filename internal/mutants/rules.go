@@ -6,14 +6,14 @@ package main
 var ruled = []mutant{
 	{
 		Rule: "protocol: | claim says done |",
-		File: "internal/engine/claim.go", Text: "en.finish(r, Ack, 0, AlreadyDone)", With: "en.finish(r, Nack, 0, AlreadyDone)",
+		File: "internal/engine/claim.go", Text: "en.finish(r, Ack, 0, AlreadyDone)", With: "en.finish(r, Leave, 0, AlreadyDone)",
 		Package: "internal/coretest/claims", Test: "TestDoneIsAckedWithItsResult",
 		Why: "a duplicate of a job that is done comes back until the queue gives it up",
 	},
 	{
 		Rule: "protocol: | claim says failed or parked |",
 		File: "internal/engine/letter.go", Text: "|| isOwn(rec, r.Message) {", With: "|| rec != nil {",
-		Package: "internal/coretest/letters", Test: "TestReplayOfDuplicates",
+		Package: "internal/coretest/letters", Test: "TestOwnIsToldByTheContent",
 		Why: "whoever sends a message with the key of a failure gets the permission to run its own body",
 	},
 	{
@@ -53,18 +53,6 @@ var ruled = []mutant{
 		Why: "a worker whose store is away goes on receiving what it cannot claim",
 	},
 	{
-		Rule: "protocol: the store errs on one entry alone",
-		File: "internal/engine/claim.go", Text: "retry.Pause(int(r.tries)), waited < en.o.SettleTimeout)", With: "retry.Pause(int(r.tries)), true)",
-		Package: "internal/coretest/outages", Test: "TestPoisonedClaimStopsNobody",
-		Why: "one record that cannot be claimed stops the queue",
-	},
-	{
-		Rule: "protocol: a whole claim call fails for the fourth time",
-		File: "internal/engine/claim.go", Text: "case dividable(rs, err, tried) && rs[0].f.Terms.Outage == 0:", With: "case dividable(rs, err, tried) && rs[0].f.Terms.Outage > 1:",
-		Package: "internal/coretest/outages", Test: "TestPoisonAmongAStream",
-		Why: "one entry on which a call fails keeps its whole batch from starting",
-	},
-	{
 		Rule: "protocol: the dead-letter queue refuses one letter",
 		File: "internal/engine/letter.go", Text: "case (alone || r.f.crowded()) && ", With: "case r.f.crowded() && ",
 		Package: "internal/coretest/outages", Test: "TestPoisonedLetterStopsNobody",
@@ -96,15 +84,9 @@ var ruled = []mutant{
 	},
 	{
 		Rule: "protocol: Settling runs on `context.WithoutCancel`",
-		File: "internal/engine/settle.go", Text: "CallContext(context.Background(), en.settleCall(rs))", With: "CallContext(rs[0].f.Terms.Base, en.settleCall(rs))",
+		File: "internal/engine/settle.go", Text: "en.o.Store.Settle(ctx, batch)", With: "en.o.Store.Settle((*RunContext[J])(rs[0]), batch)",
 		Package: "internal/coretest/claims", Test: "TestSettleAfterTheContextsHaveEnded",
 		Why: "what ends in a drain is not recorded, and is done again",
-	},
-	{
-		Rule: "protocol: Settling is given up after `SettleTimeout`",
-		File: "internal/engine/settle.go", Text: "en.unsettled(r, a.Err, !en.erredAlone(r, a.Err, sent))", With: "en.unsettled(r, a.Err, sent.IsZero() || !en.erredAlone(r, a.Err, sent) || true)",
-		Package: "internal/coretest/outages", Test: "TestPoisonedEndStopsNobody",
-		Why: "ends that the store refuses fill the slots",
 	},
 	{
 		Rule: "protocol: A store that does not answer (a failover)",
@@ -131,12 +113,6 @@ var ruled = []mutant{
 		Why: "two claims have one token, and the second is taken for the first's repeat",
 	},
 	{
-		Rule: "protocol: A packet of the claim may arrive after the release",
-		File: "internal/engine/claim.go", Text: "r.Token, r.Said, r.asked = dedupe.Token{}, 0, false", With: "r.Said, r.asked = 0, false",
-		Package: "internal/coretest/outages", Test: "TestNonsenseAnswersToClaims",
-		Why: "a claim whose token was seen before never gets its key",
-	},
-	{
 		Rule: "protocol: A handler starts only while it has not been cut off",
 		File: "internal/engine/work.go", Text: "case cut != nil, !r.f.IsOpen():", With: "case cut != nil && !r.f.IsOpen():",
 		Package: "internal/coretest/claims", Test: "TestCutRunDoesNotStart",
@@ -145,7 +121,7 @@ var ruled = []mutant{
 	{
 		Rule: "protocol: Under Park the start is recorded before",
 		File: "internal/engine/work.go", Text: "TTL: en.leaseFor(r), Started: true}})", With: "TTL: en.leaseFor(r)}})",
-		Package: "internal/coretest/claims", Test: "TestParkConfirmsTheStart",
+		Package: "internal/coretest/claims", Test: "TestParkRecordsTheStart",
 		Why: "under Park a job whose worker died is run again",
 	},
 	{
@@ -179,12 +155,6 @@ var ruled = []mutant{
 		Why: "a slow store uses up the attempts of jobs that never started",
 	},
 	{
-		Rule: "protocol: The record keeps the last error that a handler",
-		File: "internal/engine/kept.go", Text: "Uncounted: true, Kept: true, Delay: KeptFor})", With: `Uncounted: true, Kept: true, Delay: KeptFor, Class: verdict.Attempts, Text: "rested"})`,
-		Package: "internal/coretest/letters", Test: "TestHeldJobThatKillsItsWorkers",
-		Why: "nobody sees any more by what a job failed that is not started",
-	},
-	{
 		Rule: "protocol: Under `HoldGroup` what would be a letter stays",
 		File: "internal/engine/kept.go", Text: "to == ToQueue && en.o.HoldGroup && r.grouped()", With: "to == ToQueue && en.o.HoldGroup && r == nil",
 		Package: "internal/coretest/life", Test: "TestHoldGroup",
@@ -203,12 +173,6 @@ var ruled = []mutant{
 		Why: "the message of a job that has outlived its delivery is never acked in time",
 	},
 	{
-		Rule: "protocol: *A queue without nack delays*",
-		File: "hosts.go", Text: "!h.carry.takes(r) && !h.delays(r)", With: "!h.carry.takes(r)",
-		Package: "internal/coretest/letters", Test: "TestLongDelaysOnSQS",
-		Why: "a job that fails on a queue without delays comes again at once",
-	},
-	{
 		Rule: "protocol: *No store* must be said aloud",
 		File: "internal/engine/claim.go", Text: "min(max(1, r.Message.Attempt), math.MaxInt32)", With: "min(1, math.MaxInt32)",
 		Package: "internal/coretest/letters", Test: "TestHeldWithoutAStore",
@@ -221,15 +185,9 @@ var ruled = []mutant{
 		Why: "each job that a deploy cuts off loses an attempt, and is told as too slow",
 	},
 	{
-		Rule: "protocol: *Pause* stops receiving",
-		File: "internal/engine/halt.go", Text: "\tset()\n\tf.shut.Store(true)\n", With: "\tset()\n",
-		Package: "internal/coretest/life", Test: "TestPauseAndResume",
-		Why: "jobs start during a pause",
-	},
-	{
 		Rule: "contracts: `Processor.Worker` checks the configuration",
 		File: "workerconfig.go", Text: "case values.Same(c.DeadLetter, queue):", With: "case false:",
-		Package: "internal/coretest/jobs", Test: "TestConfigSaysWhichFieldCannotBe",
+		Package: "internal/coretest/jobs", Test: "TestLettersGoElsewhere",
 		Why: "a worker puts its letters into the queue that it reads",
 	},
 	{
@@ -429,12 +387,6 @@ var ruled = []mutant{
 		File: "hosts.go", Text: "Action: Action(r.Action), Delay: r.Verdict.Delay, Claimed", With: "Action: Action(r.Action), Claimed",
 		Package: "internal/coretest/batches", Test: "TestProcessAnswersEachDelivery",
 		Why: "what a batch gives back comes again at once, whatever its handler has asked for",
-	},
-	{
-		Rule: "protocol: *Timing*: every outcome",
-		File: "internal/engine/timing.go", Text: "t.Beats = int(r.beats)", With: "t.Beats = 0",
-		Package: "internal/coretest/operating", Test: "TestTimingsOfATakeover",
-		Why: "a log line does not tell whether a job's lease was kept",
 	},
 	{
 		Rule: "protocol: *Lambda*: one `Batches.Process`",

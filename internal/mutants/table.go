@@ -1,5 +1,10 @@
 package main
 
+import (
+	"fmt"
+	"strings"
+)
+
 // A mutant is one deliberate break of the product, and the test that notices it.
 type mutant struct {
 	// File is the path from the repository's root, and Text stands in it exactly once.
@@ -35,4 +40,24 @@ type equivalent struct {
 	File, Text, With string
 	// Why says why nothing changes.
 	Why string
+}
+
+// row is a mutant in its table.
+type row struct {
+	area string
+	mutant
+}
+
+func (r row) String() string {
+	s := fmt.Sprintf("%-9s %s: %q by %s %s", r.area, r.File, short(r.Text), r.Package, r.Test)
+	if r.Rule != "" {
+		s += " [" + r.Rule + "]"
+	}
+	return s
+}
+
+// short is the first line of a text, cut for a line of the report.
+func short(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return line[:min(len(line), 60)]
 }

@@ -15,6 +15,23 @@ import (
 )
 
 // Under Park the handler does not begin before the store has confirmed that it will.
+// The rule: under Park the start is recorded before the handler starts.
+func TestParkRecordsTheStart(t *testing.T) {
+	rig.Bubble(t, func(context.Context, *onceq.Job) error {
+		<-time.After(5 * time.Second)
+		return nil
+	}, func(r *rig.Rig) {
+		r.Send("a")
+		r.Start()
+		rig.Pass(time.Second)
+		if rec := r.Record("a"); r.Seen.Started("a") != 1 || !rec.Started {
+			t.Errorf("%d starts, %+v", r.Seen.Started("a"), rec)
+		}
+		rig.Pass(10 * time.Second)
+		r.WantStatus("a", dedupe.Done)
+	}, rig.Parks)
+}
+
 func TestParkConfirmsTheStart(t *testing.T) {
 	for name, fault := range map[string]faulty.Faults{
 		"error": faulty.Fail(rig.ErrBoom), "reply lost": faulty.Lose(rig.ErrBoom), "panic": faulty.Panic("store"), "busy": faulty.Fail(dedupe.ErrBusy),

@@ -167,3 +167,13 @@ func TestBackoffIsToldTheAttemptAndTheError(t *testing.T) {
 		}
 	}))
 }
+
+// The rule: a letter never goes into the queue that its worker reads.
+func TestLettersGoElsewhere(t *testing.T) {
+	b := rig.NewBroker(t, membroker.Options{})
+	c := rig.Config(t)
+	c.Broker, c.DeadLetter = b, b
+	if _, err := rig.NewWorker(c); err == nil || !strings.Contains(err.Error(), "WorkerConfig.DeadLetter: is the queue itself") {
+		t.Errorf("the answer is %v", err)
+	}
+}
