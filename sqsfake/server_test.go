@@ -170,10 +170,13 @@ func TestDrain(t *testing.T) {
 func TestDeletingAQueueEndsItsPolls(t *testing.T) {
 	inBubble(t, nil, func(r *rig) {
 		q := r.queue("q")
+		deleted := make(chan struct{})
 		go func() {
+			defer close(deleted)
 			after(time.Second)
 			r.deleteQueue(q)
 		}()
+		defer func() { <-deleted }() // its answer may come after the poll's
 		start := time.Now()
 		_, err := r.api.ReceiveMessage(r.Context(), &sqs.ReceiveMessageInput{QueueUrl: q, WaitTimeSeconds: 20})
 		r.wantCode(err, codeNoQueue)

@@ -207,11 +207,22 @@ func (p *Page) eval(script string, into any) error {
 	return json.Unmarshal(got.Result.Value, into)
 }
 
-// Eval answers what a script's expression is.
+// Eval answers what a script's expression is. A page that loads itself again has no document for a
+// moment, so an expression that errs is asked for again.
 func (p *Page) Eval(script string, into any) {
 	p.t.Helper()
-	if err := p.eval(script, into); err != nil {
-		p.t.Fatal(err)
+	late := time.NewTimer(patience)
+	defer late.Stop()
+	for {
+		err := p.eval(script, into)
+		if err == nil {
+			return
+		}
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-late.C:
+			p.t.Fatal(err)
+		}
 	}
 }
 
@@ -273,12 +284,10 @@ func (p *Page) Tap(what string) {
 	p.t.Helper()
 	var at struct {
 		X, Y, W, H float64
-		Below      string
 	}
-	p.Until("document.readyState == 'complete' && " + reach + "(" + quote(what) + ").w > 0")
-	p.Eval(reach+"("+quote(what)+")", &at)
-	if at.W == 0 {
-		p.t.Fatalf("chromium: %s: it is below %s", what, at.Below)
+	for at.W == 0 { // what was there may have been replaced before it is looked at once more
+		p.Until("document.readyState == 'complete' && " + reach + "(" + quote(what) + ").w > 0")
+		p.Eval(reach+"("+quote(what)+")", &at)
 	}
 	p.Taps++
 	type is = map[string]any
