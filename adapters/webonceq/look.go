@@ -198,7 +198,9 @@ func (p *Page) queueScreen(a *ask, status int, change func(*view)) error {
 		return fmt.Errorf("%w: %q", ops.ErrUnknownQueue, name)
 	}
 	v := a.view("queue", name)
-	v.Live, v.Reload = "board", 10
+	if v.Live = "board"; !a.can(Pause) {
+		v.Reload = 10 // it has no form
+	}
 	a.frame(v, s)
 	d := struct {
 		card

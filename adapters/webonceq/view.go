@@ -52,7 +52,9 @@ type view struct {
 	Who     Access
 	Now     time.Time
 	Banners []banner
-	Reload  int // without a script, the screen is loaded anew after so many seconds; 0 = it is not
+	// Reload: without a script, the screen is loaded anew after so many seconds; 0 = it is not. What
+	// is typed would be lost, so such a screen has no field.
+	Reload  int
 	Live    string
 	Protect bool
 	Fault   string // why an act was refused, shown at the form named At
@@ -132,6 +134,9 @@ func (v *view) Key(queue, scope, key string) string {
 	}
 	return v.Base + "/key?" + q.Encode()
 }
+
+// Ends is the rule that somebody wants to end, who came by a screen's link to its form.
+func (v *view) Ends() string { return v.query.Get("end") }
 
 // Faulty reports whether an act of this form was refused.
 func (v *view) Faulty(form string) bool { return v.Fault != "" && v.At == form }
