@@ -136,6 +136,7 @@ func serverGoes(t *testing.T, b *chromium.Browser) {
 	s.fail(f)
 	s.stay = make(chan struct{}) // so the second batch is never done
 	s.work("orders", "w-1")
+	s.Hold = 5 * time.Second // the dead one's letters are waited for
 	url, process := s.alone()
 	p := b.Person(t).Tab(t, phone)
 	p.Go(url + "/?as=ana")
@@ -151,7 +152,7 @@ func serverGoes(t *testing.T, b *chromium.Browser) {
 	if acts := s.acts(); len(acts) != 1 || !acts[0].Ended.IsZero() || left != int64(f.n)-15 {
 		t.Errorf("%d letters are left, and the audit has %+v", left, acts)
 	}
-	// The dead one's lock is free after a while. It ends when the test says so, however slow this is.
+	// The dead one's lock ends when the test says so, however slow this is.
 	lock := func(do string, args ...any) {
 		t.Helper()
 		if _, err := s.db.ExecContext(s.Context(), do+" WHERE scope = ?", append(args, storecall.ScopeOnce)...); err != nil {

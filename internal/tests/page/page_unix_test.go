@@ -62,6 +62,7 @@ func night(t *testing.T, b *chromium.Browser, look chromium.Look) {
 	f.n = letters
 	s.fail(f)
 	s.fail(failure{queue: "orders", typ: "charge", class: "permanent", text: "no such currency", body: `{}`, n: 7})
+	s.stays = 7
 	s.work("orders", "w-1")
 	p := s.enter(t, b, "ana", look)
 	see := func(text string) {
@@ -107,17 +108,7 @@ func night(t *testing.T, b *chromium.Browser, look chromium.Look) {
 	if p.Taps > mostTaps {
 		t.Errorf("it took %d taps, at most %d may be", p.Taps, mostTaps)
 	}
-	s.until("the replayed jobs", func() bool { return s.depth(s.queue["orders"]) == 0 })
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key, times := range s.ran {
-		if times != 1 {
-			t.Errorf("%s ran %d times", key, times)
-		}
-	}
-	if len(s.ran) != letters || s.depth(s.dead["orders"]) != 7 {
-		t.Errorf("%d jobs have run, %d letters are left", len(s.ran), s.depth(s.dead["orders"]))
-	}
+	s.once(letters)
 	if hosts := p.Hosts(); len(hosts) != 1 {
 		t.Errorf("it has asked %q", hosts)
 	}
