@@ -102,7 +102,7 @@ func (p *Page) actScreen(a *ask, status int, change func(*view)) error {
 		return err
 	}
 	v := a.framed(a.view("act", string(x.Act)+" of "+x.Queue, crumb{x.Queue, "/q/" + url.PathEscape(x.Queue)}))
-	v.Live = "act:" + x.ID
+	v.Live, v.subject = "act:"+x.ID, x
 	if x.Ended.IsZero() {
 		v.Reload = 3
 	}

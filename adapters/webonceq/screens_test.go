@@ -1,8 +1,11 @@
 package webonceq
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"text/template/parse"
@@ -74,7 +77,8 @@ func TestScreensThatReloadHaveNoField(t *testing.T) {
 	look(n.post("/q/orders/plan", url.Values{"class": {"timeout"}}).Header().Get("Location"))
 	for _, path := range n.screens() {
 		body := look(path)
-		if run := regexp.MustCompile(`/plans/\w+/run"`).FindString(body); run != "" { // nobody works, so it waits for its canary
+		// Nobody works, so it waits for its canary.
+		if run := regexp.MustCompile(`/plans/\w+/run"`).FindString(body); run != "" {
 			body = look(n.post(strings.Trim(run, `"`), url.Values{"reason": {"r"}, "canary": {"1"}}).Header().Get("Location"))
 			if !strings.Contains(body, "Stop in order") || !strings.Contains(body, "End it") {
 				t.Errorf("an act that runs: %s", body)
@@ -94,5 +98,56 @@ func TestScreensThatReloadHaveNoField(t *testing.T) {
 	n.page.o.Access = who("ben", Look)
 	if body := look("/q/orders"); !strings.Contains(body, "refresh") {
 		t.Error("who looks only sees no news of a queue without a script")
+	}
+}
+
+// The rule: a screen has the version that its stream tells while nothing changes, so nobody loads
+// it twice. One that was made while the rules could not be read has another: it is loaded anew as
+// soon as they can, although the stream's version is then the one that it told before.
+func TestScreenHasTheVersionOfItsStream(t *testing.T) {
+	n := newNight(t, &Options{Access: who("ana", All)}).usual()
+	live := regexp.MustCompile(`data-live="([^"]+)" data-version="([^"]+)"`)
+	a := &ask{r: httptest.NewRequest("GET", "/", nil), who: Access{Name: "ana", May: All}, ops: n.ops, page: n.page}
+	topics := map[string]bool{}
+	for _, path := range n.screens() {
+		for { // the board may look anew meanwhile
+			s := must(n.page.board.Look(t.Context()))
+			m := live.FindStringSubmatch(n.get(path).Body.String())
+			if must(n.page.board.Look(t.Context())).Number != s.Number {
+				continue
+			}
+			if m != nil {
+				kind, _, _ := strings.Cut(m[1], ":")
+				topics[kind] = true
+				if told := a.version(s, m[1], n.page.subject(a, m[1])); told != m[2] {
+					t.Errorf("%s: its stream tells %s, and it has %s", path, told, m[2])
+				}
+			}
+			break
+		}
+	}
+	if len(topics) < 3 {
+		t.Errorf("topics are %v", topics)
+	}
+	rule := control.Rule{Queue: "orders", Until: time.Now().Add(time.Hour), Reason: "r"}
+	if _, err := n.ops.Pause(t.Context(), rule, &ops.RuleOptions{Follow: -1}); err != nil {
+		t.Fatal(err)
+	}
+	n.page.board.ReadRules(t.Context())
+	v := a.view("plan", "")
+	v.Live, v.subject = "plan:x", plan{queue: "orders"}
+	made := func(s *ops.Snapshot) string {
+		a.w = httptest.NewRecorder()
+		a.frame(v, s)
+		v.name = "trouble"
+		a.show(http.StatusOK, v)
+		return v.Version
+	}
+	known := *must(n.page.board.Look(t.Context()))
+	unknown := known
+	unknown.Queues = slices.Clone(known.Queues)
+	unknown.Queues[0].Rules, unknown.Queues[0].Version = nil, 0
+	if made(&known) == made(&unknown) {
+		t.Error("a screen without its banners has the version of one with them")
 	}
 }

@@ -52,16 +52,19 @@ type view struct {
 	Who     Access
 	Now     time.Time
 	Banners []banner
-	// Reload: without a script, the screen is loaded anew after so many seconds; 0 = it is not. What
-	// is typed would be lost, so such a screen has no field.
+	// Reload: without a script, the screen is loaded anew after so many seconds; 0 = it is not.
+	// What is typed would be lost, so such a screen has no field.
 	Reload  int
-	Live    string
+	Live    string // the topic of the stream that tells of it; "" = none
+	Version string
 	Protect bool
 	Fault   string // why an act was refused, shown at the form named At
 	At      string
 	Form    url.Values // what was typed there
 	Data    any
 	query   url.Values
+	board   *ops.Snapshot // what it was made of
+	subject any
 }
 
 type crumb struct{ Text, Path string }
@@ -141,6 +144,13 @@ func (v *view) Ends() string { return v.query.Get("end") }
 // Faulty reports whether an act of this form was refused.
 func (v *view) Faulty(form string) bool { return v.Fault != "" && v.At == form }
 
+// Lost reports whether an act was refused whose form is not there any more: that of a rule that has
+// ended meanwhile.
+func (v *view) Lost() bool {
+	id, of := strings.CutPrefix(v.At, "end ")
+	return v.Fault != "" && of && !slices.ContainsFunc(v.Banners, func(b banner) bool { return b.ID == id && b.CanEnd })
+}
+
 // Was is what was typed into a field of a form that was refused; else what it has at first.
 func (v *view) Was(form, field, first string) string {
 	if v.At != form || !v.Form.Has(field) {
@@ -163,17 +173,28 @@ func (a *ask) addBanners(bs []banner, q *ops.QueueState) []banner {
 	if !a.who.sees(q.Queue) {
 		return bs
 	}
-	for i := range q.Rules {
-		r := &q.Rules[i]
-		if slices.ContainsFunc(bs, func(b banner) bool { return b.ID == r.ID && b.made.Equal(r.Made) }) {
+	for _, r := range q.Rules {
+		r = a.ruleSeen(r, q.Queue)
+		what := ruled(&r, q.Queue)
+		if slices.ContainsFunc(bs, func(b banner) bool { return b.ID == r.ID && b.made.Equal(r.Made) && b.What == what }) {
 			continue
 		}
 		bs = append(bs, banner{
-			ID: r.ID, Do: string(r.Do), What: ruled(r, q.Queue), By: r.By, Reason: r.Reason, Queue: q.Queue, Until: r.Until, made: r.Made,
-			CanEnd: a.can(Pause) && (r.Queue != "" || a.who.Queues == nil),
+			ID: r.ID, Do: string(r.Do), What: what, By: r.By, Reason: r.Reason, Queue: q.Queue, Until: r.Until, made: r.Made,
+			CanEnd: a.can(Pause) && r.ID != "",
 		})
 	}
 	return bs
+}
+
+// ruleSeen is a rule as he may see it. To who sees some queues, one of all queues is a rule of his
+// queue, which stands still by it. Who made it and why is of other queues, too, so that is not
+// shown, nor an id by which it could be ended.
+func (a *ask) ruleSeen(r control.Rule, queue string) control.Rule {
+	if r.Queue == "" && a.who.Queues != nil {
+		r.Queue, r.ID, r.By, r.Reason = queue, "", "", ""
+	}
+	return r
 }
 
 // ruled is what a rule does, in a few words.
@@ -204,6 +225,7 @@ func ruled(r *control.Rule, queue string) string {
 
 // frame fills in what the board says to all screens.
 func (a *ask) frame(v *view, s *ops.Snapshot) {
+	v.board = s
 	for i := range s.Queues {
 		v.Banners = a.addBanners(v.Banners, &s.Queues[i].QueueState)
 	}

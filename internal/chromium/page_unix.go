@@ -38,6 +38,7 @@ type Page struct {
 	Taps int
 
 	mu      sync.Mutex
+	left    bool
 	wrong   []string
 	hosts   []string
 	loaded  []string // the documents that were there whole, by their loaders
@@ -113,8 +114,14 @@ func (p *Page) Call(method string, params, into any) {
 	}
 }
 
-// Close takes the tab away, as somebody who leaves.
-func (p *Page) Close() { p.Call("Page.close", map[string]any{}, nil) }
+// Close takes the tab away, as somebody who leaves. What happens on it from now on he does not see.
+func (p *Page) Close() {
+	p.t.Helper()
+	p.mu.Lock()
+	p.left = true
+	p.mu.Unlock()
+	p.Call("Page.close", map[string]any{}, nil)
+}
 
 // event is what the browser tells of the page.
 func (p *Page) event(m *message) {
@@ -136,6 +143,10 @@ func (p *Page) event(m *message) {
 	}
 	_ = json.Unmarshal(m.Params, &e)
 	p.mu.Lock()
+	if p.left {
+		p.mu.Unlock()
+		return
+	}
 	switch m.Method {
 	case "Page.lifecycleEvent": // the page has no frames, so it is the page's own
 		if e.Name == "load" {

@@ -145,8 +145,8 @@ func serverGoes(t *testing.T, b *chromium.Browser) {
 	process.Kill()
 	<-process.Done()
 	p.Until("document.querySelector('#live').matches('.stale')")
-	p.Wrong() // that nobody answers
 	p.Close()
+	p.Wrong() // that nobody answered
 	close(s.stay)
 	left := s.depth(s.dead["orders"])
 	if acts := s.acts(); len(acts) != 1 || !acts[0].Ended.IsZero() || left != int64(f.n)-15 {
