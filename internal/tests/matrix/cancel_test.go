@@ -90,7 +90,7 @@ func TestCancelAnywhere(t *testing.T) {
 			}
 			for _, s := range scenarios[1:4] { // retry, permanent, duplicate
 				for _, op := range calls {
-					for _, kind := range []onceqtest.Kind{onceqtest.Slow, onceqtest.CrashBefore, onceqtest.CrashAfter, onceqtest.LoseReply} {
+					for _, kind := range []onceqtest.FaultKind{onceqtest.Slow, onceqtest.CrashBefore, onceqtest.CrashAfter, onceqtest.LoseReply} {
 						t.Run(s.name+"/"+string(op)+"/"+kind.String(), func(t *testing.T) {
 							t.Parallel()
 							b.in(t, func(t *testing.T) { cancelledAt(t, b, m, s, onceqtest.Fault{Op: op, Kind: kind, Delay: b.second}) })
