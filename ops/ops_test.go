@@ -336,14 +336,14 @@ func TestReplayStep(t *testing.T) {
 		l := r.claim(time.Minute, "w-1")
 		r.settle(l, dedupe.Failed, "timeout")
 		r.wait(time.Hour)
-		a := must(controlstore.Begin(r.Context(), r.store, control.Entry{Act: string(dlq.ActReplay), By: "ana", Reason: "bank back", Queue: "orders"}))
+		a := must(controlstore.Begin(r.Context(), r.store, control.AuditEntry{Act: string(dlq.ActReplay), By: "ana", Reason: "bank back", Queue: "orders"}))
 		r.wait(time.Second)
 		if err := a.End(r.Context(), nil, nil); err != nil {
 			r.Fatal(err)
 		}
 		cs := must(r.store.Claim(r.Context(), []dedupe.ClaimRequest{{Key: key, Token: token(), TTL: time.Minute, Reopen: l.Fence, Owner: "w-2"}}))
 		r.settle(cs[0].Lease, dedupe.Done, "")
-		other := must(controlstore.Begin(r.Context(), r.store, control.Entry{Act: string(dlq.ActReplay), By: "bob", Reason: "another", Queue: "mails"}))
+		other := must(controlstore.Begin(r.Context(), r.store, control.AuditEntry{Act: string(dlq.ActReplay), By: "bob", Reason: "another", Queue: "mails"}))
 		if err := other.End(r.Context(), nil, nil); err != nil {
 			r.Fatal(err)
 		}

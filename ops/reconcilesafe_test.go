@@ -29,7 +29,7 @@ func (r *rig) wentBack(until time.Duration) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	a, err := controlstore.Begin(r.Context(), r.store, control.Entry{Act: "pause", By: "onceq", Reason: rule.Reason, Queue: "orders"})
+	a, err := controlstore.Begin(r.Context(), r.store, control.AuditEntry{Act: "pause", By: "onceq", Reason: rule.Reason, Queue: "orders"})
 	if err == nil {
 		err = a.End(r.Context(), nil, nil)
 	}
