@@ -103,7 +103,7 @@ func TestPartnersOnPubSub(t *testing.T) {
 	if err := theirs.Close(); err != nil {
 		t.Fatal(err)
 	}
-	theirs, err = gocloudpubsub.NewBroker(theirsTopic(t, g, topic), nil, gocloudpubsub.Options{})
+	theirs, err = gocloudpubsub.New(theirsTopic(t, g, topic), nil, gocloudpubsub.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
