@@ -55,7 +55,7 @@ func after(ctx context.Context) *ops.Ops {
 	// Wait: what is in memory is there at once. A real service needs a longer one, and has it by
 	// default: leave Letters out then.
 	letters := sure(dlq.New(dead, &dlq.Options{Wait: 10 * time.Millisecond}))
-	return sure(ops.Open([]ops.Target{{Name: "orders", Queue: orders, DeadLetters: dead, Letters: letters, Store: store}}, &ops.Options{By: "ana"}))
+	return sure(ops.New([]ops.Target{{Name: "orders", Queue: orders, DeadLetters: dead, Letters: letters, Store: store}}, &ops.Options{By: "ana"}))
 }
 
 // At night: what waits, who works, what has died and why. Then the letters are sent back, each

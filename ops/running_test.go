@@ -507,7 +507,7 @@ func TestRunningIsKilled(t *testing.T) {
 		dead := &severed{Broker: r.dead}
 		store := counted{rigs.NewStore(t)}
 		store.Store.Store = r.store.Store.Store // the same records, another process's connection
-		o := must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: dead, Store: store}}, &ops.Options{By: "ana"}))
+		o := must(ops.New([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: dead, Store: store}}, &ops.Options{By: "ana"}))
 		x := must(ops.NewRunning(nil))
 		id := must(x.Replay(r.Context(), o, must(o.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x", ReplayOptions: dlq.ReplayOptions{PerSecond: 1}}))))
 		r.until(x, id, func(a *ops.RunningAct) bool { return a.Sent == 5 })

@@ -53,7 +53,7 @@ func cancelled(t *testing.T, b *backend, amid bool) {
 	if amid && !b.oneCall {
 		w.until("the transaction has its row", func() bool { return k.Calls(effect) > 0 })
 	}
-	o, err := ops.Open([]ops.Target{{Name: "orders", Store: w.db.store()}}, &ops.Options{By: "ana"})
+	o, err := ops.New([]ops.Target{{Name: "orders", Store: w.db.store()}}, &ops.Options{By: "ana"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func cancelledAt(t *testing.T, b *backend, m mode, s scenario, f onceqtest.Fault
 	w := newWorld(t, b, m, s)
 	k := w.start("A", f)
 	w.until("the call, or the end", func() bool { return k.faulted() || w.isEmpty() })
-	o, err := ops.Open([]ops.Target{{Name: "orders", Store: w.db.store()}}, &ops.Options{By: "ana"})
+	o, err := ops.New([]ops.Target{{Name: "orders", Store: w.db.store()}}, &ops.Options{By: "ana"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func peakMemory(f func()) uint64 {
 
 func reconciled(t *testing.T, s dedupe.Store, ro ops.ReconcileOptions) *ops.Evidence {
 	t.Helper()
-	o, err := ops.Open([]ops.Target{{Name: "orders", Store: s, Scopes: []string{charges}}}, nil)
+	o, err := ops.New([]ops.Target{{Name: "orders", Store: s, Scopes: []string{charges}}}, nil)
 	require.NoError(t, err)
 	ro.Grace = 2 * time.Hour
 	e, err := o.Reconcile(t.Context(), ro)
