@@ -350,7 +350,7 @@ func TestRunningUsesAPlanOnce(t *testing.T) {
 
 // TestRunningRefuses: what cannot begin is refused before anything is begun, and says why.
 func TestRunningRefuses(t *testing.T) {
-	for want, o := range map[string]ops.RunningOptions{"Most is 65": {Most: 65}, "Most is -1": {Most: -1}, "Kept is 1001": {Kept: 1001}, "Kept is -1": {Kept: -1}} {
+	for want, o := range map[string]ops.RunningOptions{"MaxActs is 65": {MaxActs: 65}, "MaxActs is -1": {MaxActs: -1}, "Kept is 1001": {Kept: 1001}, "Kept is -1": {Kept: -1}} {
 		if _, err := ops.NewRunning(&o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
@@ -359,7 +359,7 @@ func TestRunningRefuses(t *testing.T) {
 		for i := range 9 {
 			r.died(fmt.Sprint("k-", i))
 		}
-		x := r.running(&ops.RunningOptions{Most: 1, Kept: 1})
+		x := r.running(&ops.RunningOptions{MaxActs: 1, Kept: 1})
 		begin := func(change func(*ops.ReplayPlan), as string) (string, error) {
 			p := r.plan(dlq.ReplayOptions{PerSecond: 0.1})
 			change(p)
