@@ -31,7 +31,7 @@ func TestKeysOfAnOlderStore(t *testing.T) {
 		var got []string
 		q := dedupe.Query{Limit: 2}
 		for range 4 {
-			for rec, err := range o.Keys(r.Context(), "orders", q, true) {
+			for rec, err := range o.Keys(r.Context(), "orders", ops.KeysQuery{Query: q, Scan: true}) {
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -386,14 +386,16 @@ type priced struct {
 
 func (p priced) Indexed(q dedupe.Query) bool { return p.index && q.Status == dedupe.Failed }
 
-func (p priced) Size(context.Context) (records, bytes int64, err error) { return 1000, 400_000, nil }
+func (p priced) Size(context.Context) (dedupe.TableSize, error) {
+	return dedupe.TableSize{Records: 1000, Bytes: 400_000}, nil
+}
 
 // TestScanPrice: what no index answers is priced, and not read.
 func TestScanPrice(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		r.settle(r.claim(time.Minute, "w"), dedupe.Failed, "timeout")
 		list := func(o *ops.Ops, q dedupe.Query, scan bool) (n int, err error) {
-			for _, err := range o.Keys(r.Context(), "", q, scan) {
+			for _, err := range o.Keys(r.Context(), "", ops.KeysQuery{Query: q, Scan: scan}) {
 				if err != nil {
 					return n, err
 				}
@@ -490,13 +492,13 @@ func TestStalled(t *testing.T) {
 			r.Fatal(err)
 		}
 		for _, scan := range []bool{false, true} {
-			if found := must(r.ops.Stalled(r.Context(), "orders", scan)); len(found) != 0 {
+			if found := must(r.ops.Stalled(r.Context(), "orders", ops.StalledOptions{Scan: scan})); len(found) != 0 {
 				r.Errorf("%+v", found)
 			}
 		}
 		r.wait(time.Minute)
 		for _, scan := range []bool{false, true} {
-			if found := must(r.ops.Stalled(r.Context(), "orders", scan)); len(found) != 1 || found[0].Record.Key != key || found[0].DeadFor != 30*time.Second {
+			if found := must(r.ops.Stalled(r.Context(), "orders", ops.StalledOptions{Scan: scan})); len(found) != 1 || found[0].Record.Key != key || found[0].DeadFor != 30*time.Second {
 				r.Errorf("scan %v: %+v", scan, found)
 			}
 		}
