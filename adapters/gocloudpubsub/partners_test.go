@@ -89,7 +89,7 @@ func TestPartnersOnSQS(t *testing.T) {
 
 // Our own driver of Pub/Sub is at one end, gocloud's at the other.
 func TestPartnersOnPubSub(t *testing.T) {
-	server, address := pubsubfake.Start(t, pubsubfake.Options{})
+	server, address := pubsubfake.Start(t, nil)
 	g := dial(t, address, "shop")
 	topic := g.makeTopic(t)
 	sub := g.makeSubscription(t, topic, nil)

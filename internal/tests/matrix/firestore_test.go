@@ -33,7 +33,7 @@ import (
 func firestoreFake() *backend {
 	b := virtual("firestore", true, func(t testing.TB) database {
 		l := bufconn.Listen(1 << 20)
-		s := firestorefake.New(firestorefake.Options{})
+		s := firestorefake.New(nil)
 		served := make(chan error, 1)
 		go func() { served <- s.Serve(l) }()
 		t.Cleanup(func() {
