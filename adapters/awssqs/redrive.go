@@ -86,8 +86,8 @@ func (b *Broker) StartRedrive(ctx context.Context, o *RedriveOptions) (handle st
 	return deref(out.TaskHandle), nil
 }
 
-// RedriveTasks lists the newest tasks of this queue, up to ten, the last one started first. It needs
-// sqs:ListMessageMoveTasks.
+// RedriveTasks lists the newest tasks of this queue, up to ten, the last one started first. It
+// needs sqs:ListMessageMoveTasks.
 func (b *Broker) RedriveTasks(ctx context.Context) ([]RedriveTask, error) {
 	const call = "redrives"
 	arn, err := b.queueARN(ctx, call)
