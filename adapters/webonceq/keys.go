@@ -350,7 +350,7 @@ func (p *Page) keys(a *ask) error {
 		}
 		query.Limit = 0
 	}
-	for r, err := range a.ops.Keys(ctx, queue, query, d.Scan) {
+	for r, err := range a.ops.Keys(ctx, queue, ops.KeysQuery{Query: query, Scan: d.Scan}) {
 		if price := (*ops.ScanError)(nil); errors.As(err, &price) {
 			if a.who.Queues != nil { // the table has the records of other queues, too
 				price = &ops.ScanError{Records: -1, Units: -min(1, price.Units*price.Units)}
