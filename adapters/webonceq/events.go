@@ -4,13 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"hash/fnv"
 	"net/http"
 	"strings"
 	"time"
-
-	"github.com/onceq/onceq/ops"
 )
 
 // This file owns what goes on beside requests: the streams that tell browsers what has changed, and
@@ -96,9 +92,9 @@ func (p *Page) events(a *ask) error {
 	for {
 		board, acts, plans := p.board.Changed(), p.running.Changed(), p.life.change()
 		text := "event: beat\ndata:\n\n"
-		of := p.subject(a, topic)
+		state := p.state(a, topic)
 		s, _ := p.board.Look(ctx)
-		if now := a.version(s, topic, of); now != last {
+		if now := a.version(s, topic, state); now != last {
 			data, _ := json.Marshal(map[string]string{"id": topic, "version": now})
 			text, last = "event: part\ndata: "+string(data)+"\n\n", now
 		}
@@ -122,64 +118,26 @@ func (p *Page) events(a *ask) error {
 	}
 }
 
-// subject is what a topic is about, beside the board; nil = nothing that he sees.
-func (p *Page) subject(a *ask, topic string) any {
+// state is a name of what a topic is about, beside the board; "" = of nothing that he sees.
+func (p *Page) state(a *ask, topic string) string {
 	kind, name, _ := strings.Cut(topic, ":")
 	switch kind {
 	case "board":
-		return a.actList()
+		return stateOfActs(a.actList())
 	case "letters":
 		if look, err := p.board.Letters(name); err == nil && a.who.sees(name) {
-			return look
+			return stateOfLook(look)
 		}
 	case "act":
 		if x, ok := p.running.Act(name); ok && a.seesActOf(x.Queue) {
-			return x
+			return stateOfAct(&x)
 		}
 	case "plan":
 		p.plans.mu.Lock()
 		defer p.plans.mu.Unlock()
 		if x := p.plans.m[name]; x != nil && a.who.sees(x.queue) {
-			return *x
+			return x.state()
 		}
 	}
-	return nil
-}
-
-// version is a name of what a screen shows: it changes when the screen does. A screen has that of
-// the very snapshot and subject that it was made of, because a later one may be like an earlier one:
-// then the stream has nothing new to tell.
-func (a *ask) version(s *ops.Snapshot, topic string, of any) string {
-	sum := fnv.New64a()
-	if s != nil {
-		for i := range s.Queues {
-			if q := &s.Queues[i]; a.who.sees(q.Queue) {
-				fmt.Fprint(sum, q.Version, len(q.Rules))
-				if x, is := of.(plan); is && x.queue == q.Queue {
-					fmt.Fprint(sum, " ", q.Sum.Live)
-				}
-			}
-		}
-		if topic == "board" {
-			fmt.Fprint(sum, s.Number)
-		}
-	}
-	switch of := of.(type) {
-	case []actView:
-		for _, x := range of {
-			fmt.Fprint(sum, x.ID, x.Line, x.Ended)
-		}
-	case *ops.LettersLook:
-		if of != nil {
-			fmt.Fprint(sum, of.Number)
-		}
-	case ops.RunningAct:
-		fmt.Fprint(sum, of.Audit, of.Sent, of.Removed, of.Purged, of.Skipped, of.Failed, len(of.Batches), of.Asks, of.Stopping, of.Ended)
-		if w := of.Watched; w != nil {
-			fmt.Fprint(sum, w.Number, w.Done, w.Running, w.Waiting, w.Unknown, len(w.Failed))
-		}
-	case plan:
-		fmt.Fprint(sum, of.made, of.act)
-	}
-	return fmt.Sprintf("%x", sum.Sum64())
+	return ""
 }

@@ -55,7 +55,7 @@ func (p *Page) letters(a *ask) error {
 		return err
 	}
 	v := a.framed(a.view("letters", "Dead letters", crumb{name, "/q/" + url.PathEscape(name)}))
-	v.Live, v.subject = "letters:"+name, look
+	v.Live, v.state = "letters:"+name, stateOfLook(look)
 	d := struct {
 		Queue   string
 		Look    *ops.LettersLook
@@ -98,6 +98,13 @@ func (p *Page) letters(a *ask) error {
 	v.Data = d
 	a.show(http.StatusOK, v)
 	return nil
+}
+
+func stateOfLook(look *ops.LettersLook) string {
+	if look == nil {
+		return ""
+	}
+	return fmt.Sprint(look.Number)
 }
 
 func (a *ask) groupOf(g *ops.LetterGroup, n int) group {

@@ -48,7 +48,7 @@ func (p *Page) home(a *ask) error {
 		}
 	}
 	acts := a.actList()
-	v.subject = acts
+	v.state = stateOfActs(acts)
 	v.Data = struct {
 		Cards []card
 		Acts  []actView
@@ -200,7 +200,7 @@ func (p *Page) queueScreen(a *ask, status int, change func(*view)) error {
 		return fmt.Errorf("%w: %q", ops.ErrUnknownQueue, name)
 	}
 	v := a.view("queue", name)
-	v.subject = a.actList()
+	v.state = stateOfActs(a.actList())
 	if v.Live = "board"; !a.can(Pause) {
 		v.Reload = 10 // it has no form
 	}

@@ -119,7 +119,7 @@ func TestScreenHasTheVersionOfItsStream(t *testing.T) {
 			if m != nil {
 				kind, _, _ := strings.Cut(m[1], ":")
 				topics[kind] = true
-				if told := a.version(s, m[1], n.page.subject(a, m[1])); told != m[2] {
+				if told := a.version(s, m[1], n.page.state(a, m[1])); told != m[2] {
 					t.Errorf("%s: its stream tells %s, and it has %s", path, told, m[2])
 				}
 			}
@@ -135,7 +135,7 @@ func TestScreenHasTheVersionOfItsStream(t *testing.T) {
 	}
 	n.page.board.ReadRules(t.Context())
 	v := a.view("plan", "")
-	v.Live, v.subject = "plan:x", plan{queue: "orders"}
+	v.Live = "plan:x"
 	made := func(s *ops.Snapshot) string {
 		a.w = httptest.NewRecorder()
 		a.frame(v, s)

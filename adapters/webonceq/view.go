@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"embed"
 	"fmt"
+	"hash/fnv"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -64,7 +65,7 @@ type view struct {
 	Data    any
 	query   url.Values
 	board   *ops.Snapshot // what it was made of
-	subject any
+	state   string
 }
 
 type crumb struct{ Text, Path string }
@@ -229,6 +230,25 @@ func (a *ask) frame(v *view, s *ops.Snapshot) {
 	for i := range s.Queues {
 		v.Banners = a.addBanners(v.Banners, &s.Queues[i].QueueState)
 	}
+}
+
+// version is a name of what a screen shows: it changes when the screen does. A screen has that of
+// the very snapshot and state that it was made of, because a later one may be like an earlier one:
+// then the stream has nothing new to tell.
+func (a *ask) version(s *ops.Snapshot, topic, state string) string {
+	sum := fnv.New64a()
+	if s != nil {
+		for i := range s.Queues {
+			if q := &s.Queues[i]; a.who.sees(q.Queue) {
+				fmt.Fprint(sum, q.Version, len(q.Rules), q.Sum.Live)
+			}
+		}
+		if topic == "board" {
+			fmt.Fprint(sum, s.Number)
+		}
+	}
+	fmt.Fprint(sum, state)
+	return fmt.Sprintf("%x", sum.Sum64())
 }
 
 // framed is frame for screens that need nothing else of the board, and go without it where it does

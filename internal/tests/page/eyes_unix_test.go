@@ -25,9 +25,9 @@ const faults = `(() => {
 	for (let e of document.querySelectorAll("svg[role=img]")) if (!e.ariaLabel) say(e, "no words");
 	let ids = [...document.querySelectorAll("[id]")].map(e => e.id);
 	for (let id of ids) if (ids.indexOf(id) != ids.lastIndexOf(id)) bad.push("an id twice: " + id);
-	for (let e of document.querySelectorAll("button, .button, summary, input:not([type=hidden]), select")) {
+	for (let e of document.querySelectorAll("a[href]:not(.skip), button, summary, input:not([type=hidden], [type=checkbox]), label.check, select")) {
 		let r = e.getBoundingClientRect();
-		if (seen(e) && (r.height < 24 || r.width < 18)) say(e, "a small target");
+		if (seen(e) && (r.height < 43.5 || r.width < 24)) say(e, "a small target, " + r.width + " by " + r.height);
 	}
 	let rgb = c => (c.match(/[\d.]+/g) || [0, 0, 0, 0]).map(Number);
 	let light = c => { let [r, g, b] = c.map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b };
