@@ -209,7 +209,10 @@ func TestReplayAcksWhatComesAgain(t *testing.T) {
 // not be held: nothing was sent of it.
 func TestDryRunsKeepWhatComesAgain(t *testing.T) {
 	for name, dry := range map[string]func(*rig) error{
-		"a plan of a replay": func(r *rig) error { _, err := r.dlq.PlanReplay(r.t.Context(), dlq.ReplayOptions{To: r.queue}); return err },
+		"a plan of a replay": func(r *rig) error {
+			_, err := r.dlq.PlanReplay(r.t.Context(), dlq.ReplayOptions{To: r.queue})
+			return err
+		},
 		"a plan of a purge": func(r *rig) error {
 			_, err := r.dlq.PlanPurge(r.t.Context(), dlq.PurgeOptions{All: true, NoExport: true})
 			return err

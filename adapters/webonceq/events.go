@@ -92,7 +92,7 @@ func (p *Page) events(a *ask) error {
 	for {
 		board, acts, plans := p.board.Changed(), p.running.Changed(), p.life.change()
 		text := "event: beat\ndata:\n\n"
-		state := p.state(a, topic)
+		state := p.stateOf(a, topic)
 		s, _ := p.board.Look(ctx)
 		if now := a.version(s, topic, state); now != last {
 			data, _ := json.Marshal(map[string]string{"id": topic, "version": now})
@@ -118,8 +118,8 @@ func (p *Page) events(a *ask) error {
 	}
 }
 
-// state is a name of what a topic is about, beside the board; "" = of nothing that he sees.
-func (p *Page) state(a *ask, topic string) string {
+// stateOf is a name of what a topic is about, beside the board; "" = of nothing that he sees.
+func (p *Page) stateOf(a *ask, topic string) string {
 	kind, name, _ := strings.Cut(topic, ":")
 	switch kind {
 	case "board":

@@ -100,13 +100,6 @@ func (p *Page) letters(a *ask) error {
 	return nil
 }
 
-func stateOfLook(look *ops.LettersLook) string {
-	if look == nil {
-		return ""
-	}
-	return fmt.Sprint(look.Number)
-}
-
 func (a *ask) groupOf(g *ops.LetterGroup, n int) group {
 	x := group{LetterGroup: g, N: n, Error: hidden, Bars: barsOf(g.Bars), Types: tally(g.Types)}
 	if a.can(Bodies) {

@@ -119,7 +119,7 @@ func TestScreenHasTheVersionOfItsStream(t *testing.T) {
 			if m != nil {
 				kind, _, _ := strings.Cut(m[1], ":")
 				topics[kind] = true
-				if told := a.version(s, m[1], n.page.state(a, m[1])); told != m[2] {
+				if told := a.version(s, m[1], n.page.stateOf(a, m[1])); told != m[2] {
 					t.Errorf("%s: its stream tells %s, and it has %s", path, told, m[2])
 				}
 			}

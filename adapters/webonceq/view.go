@@ -251,6 +251,13 @@ func (a *ask) version(s *ops.Snapshot, topic, state string) string {
 	return fmt.Sprintf("%x", sum.Sum64())
 }
 
+func stateOfLook(look *ops.LettersLook) string {
+	if look == nil {
+		return ""
+	}
+	return fmt.Sprint(look.Number)
+}
+
 // framed is frame for screens that need nothing else of the board, and go without it where it does
 // not answer.
 func (a *ask) framed(v *view) *view {
