@@ -146,4 +146,22 @@ var clouds = []mutant{
 		Package: "dedupe/dynamostore", Test: "TestCommitMeetsItself",
 		Why: "a Commit whose answer was lost meets its own writes and tells them as a lost lease",
 	},
+	{
+		Rule: "protocol: *Later: Push*",
+		File: "adapters/gcppubsub/pubsubpush/handler.go", Text: "w.WriteHeader(http.StatusNoContent)", With: "answer(w, http.StatusOK, \"done\")",
+		Package: "adapters/gcppubsub/pubsubpush", Test: "TestEnds",
+		Why: "Pub/Sub is told done by a body, which nobody reads",
+	},
+	{
+		Rule: "protocol: *Later: Push*",
+		File: "adapters/gcppubsub/pubsubpush/handler.go", Text: "if !h.rest(r.Context(), wait, t.start) {", With: "if busy || !h.rest(r.Context(), wait, t.start) {",
+		Package: "adapters/gcppubsub/pubsubpush", Test: "TestWaitsForAnother",
+		Why: "each redelivery of a job that runs is a failure, which slows the whole subscription down",
+	},
+	{
+		Rule: "protocol: *Later: Push*",
+		File: "adapters/gcppubsub/pubsubpush/handler.go", Text: "case d.Claimed == dedupe.InProgress:", With: "case d.Claimed == dedupe.Mismatch:",
+		Package: "adapters/gcppubsub/pubsubpush", Test: "TestWaitEnds",
+		Why: "a job in progress is told as one that has failed",
+	},
 }
