@@ -27,9 +27,9 @@ var tables = map[string][]mutant{
 }
 
 var families = []family{
-	{What: "broken drivers", Package: "broker/brokertest", Test: "TestFaultsAreFound"},
-	{What: "broken stores", Package: "dedupe/dedupetest", Test: "TestFaultyStores"},
-	{What: "rules that the model goes without", Package: "internal/model", Test: "TestEachRuleIsNeeded"},
+	{Area: "drivers", Package: "broker/brokertest", Test: "TestFaultsAreFound"},
+	{Area: "stores", Package: "dedupe/dedupetest", Test: "TestFaultyStores"},
+	{Area: "model", Package: "internal/model", Test: "TestEachRuleIsNeeded"},
 }
 
 var equivalents = []equivalent{
