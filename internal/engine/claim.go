@@ -451,9 +451,10 @@ func (en *Engine[J]) unanswered(r *Run[J], err error, sent *time.Time) {
 	}
 }
 
-// answersOthers reports whether the store has answered another claim after from, when it first erred
-// on this one, and before sent, when this one was sent again. On a busy worker the last answer is
-// mostly later than sent. So each error notes the answer that it finds, for the next error to see.
+// answersOthers reports whether the store has answered another claim after from, when it first
+// erred on this one, and before sent, when this one was sent again. On a busy worker the last
+// answer is mostly later than sent. So each error notes the answer that it finds, and the next
+// error sees it.
 func (en *Engine[J]) answersOthers(r *Run[J], from, sent time.Duration) bool {
 	l, last := r.ensureLater(), time.Duration(en.lastClaim.Load())
 	was := l.others

@@ -1,5 +1,9 @@
 package main
 
+// This file owns the breaks of what runs in AWS and Google Cloud: queues, push, the stores of
+// DynamoDB and Firestore, and their fakes. Each entry is data: main.go plays it, and a test sees
+// that it still fits its file. Nothing is locked.
+
 var clouds = []mutant{
 	{
 		File: "adapters/awssqs/internal/leansqs/attempt.go", Text: "\t\tout = k.fresh()\n", With: "",

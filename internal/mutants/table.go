@@ -25,8 +25,8 @@ type mutant struct {
 	Server bool
 }
 
-// A family is a test whose parts are broken things, each of which the test must refuse. Each part is
-// a row of the report, counted beside the mutants.
+// A family is a test whose parts are broken things, each of which the test must refuse. Each part
+// is a row of the report, counted beside the mutants.
 type family struct {
 	// Area is what is broken: drivers, stores.
 	Area string

@@ -11,8 +11,8 @@ import (
 	"github.com/onceq/onceq/internal/coretest/rig"
 )
 
-// A queue that takes no delay with a nack: the worker holds the message until its delay is over, and
-// no slot meanwhile. A drain gives it back at once.
+// A queue that takes no delay with a nack: the worker holds the message until its delay is over,
+// and no slot meanwhile. A drain gives it back at once.
 func TestQueueWithoutNackDelays(t *testing.T) {
 	h := func(_ context.Context, j *onceq.Job) error {
 		if j.Key().Key == "a" {
