@@ -4,7 +4,7 @@
 //	server, address := firestorefake.Start(t, nil)
 //	t.Setenv("FIRESTORE_EMULATOR_HOST", address) // Google's clients and firestorestore.NewAPI read it
 //
-// [Server.Conn] connects without a network: in a bubble of testing/synctest a lease of ten minutes
+// [Conn] connects without a network: in a bubble of testing/synctest a lease of ten minutes
 // ends in a moment.
 //
 // BatchWrite, Commit, BeginTransaction, Rollback, BatchGetDocuments and RunQuery are there; a query
