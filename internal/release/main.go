@@ -7,10 +7,10 @@
 //	                                      packs the command of a version that the module proxy has, for each system
 //
 // Between releases the modules that need the library carry a replace that leads to the tree, so
-// that each is checked with the tree's own code, with go.work or without. The first commit,
-// which is tagged, has none: go install refuses a command whose module has one. The second
-// brings them back. The first one gives what CHANGELOG.md has under "Unreleased" the version and the
-// day, in UTC.
+// that each is checked with the tree's own code, with go.work or without. The first commit, which
+// is tagged, has none: go install refuses a command whose module has one. The second brings them
+// back. The first one gives what CHANGELOG.md has under "Unreleased" the version and the day, in
+// UTC.
 //
 // What a tag will hold is known before it is pushed, and so are its sums: each module is put
 // into a module proxy made of files, and the next one's go.sum is made with that. docs/release.md
