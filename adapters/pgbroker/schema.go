@@ -148,8 +148,8 @@ const insertEnd = ` ORDER BY g.ord RETURNING t.seq`
 // receiveDue takes what is due from the floor on. Its place in the index, not the number of rows,
 // decides what it costs. A row that is locked is found at its place, so it is looked up once. One
 // that another call has changed since the statement began is at a place that the statement does not
-// see yet: it is left for the next look. A count that somebody has set to what cannot be counted on begins anew:
-// one such row would fail the statement for all.
+// see yet: it is left for the next look. A count that somebody has set to what cannot be counted on
+// begins anew: one such row would fail the statement for all.
 const receiveDue = `WITH c AS MATERIALIZED (
 	SELECT t.ctid AS place, t.tableoid AS part, t.due FROM {table} t
 	WHERE t.queue {=} $1::pg_catalog.text AND NOT t.waits AND t.due {>=} $3::pg_catalog.timestamptz AND t.due {<=} {now}
