@@ -104,8 +104,8 @@ func Middleware(l Limiter, key func(*onceq.Job) string) onceq.Middleware {
 	}
 }
 
-// endsWithin reports whether the job's time is over by then. Its slot would be held for nothing, and
-// nobody would see which limiter keeps the job.
+// endsWithin reports whether the job's time is over by then. Its slot would be held for nothing,
+// and nobody would see which limiter keeps the job.
 func endsWithin(ctx context.Context, wait time.Duration) bool {
 	end, ok := ctx.Deadline()
 	return ok && time.Until(end) <= wait

@@ -118,8 +118,8 @@ func TestDrainWhileItWaits(t *testing.T) {
 	}
 }
 
-// TestWaitBeyondTimeout: a job whose limiter lets it begin after its Timeout is postponed at once. It
-// holds no slot meanwhile, and the report names the limiter.
+// TestWaitBeyondTimeout: a job whose limiter lets it begin after its Timeout is postponed at once.
+// It holds no slot meanwhile, and the report names the limiter.
 func TestWaitBeyondTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
