@@ -49,7 +49,7 @@ func cancelOne(ctx context.Context, a cancelling) error {
 }
 
 func cancelBy(ctx context.Context, b books, key string) error {
-	o, err := ops.Open([]ops.Target{{Name: "orders", Store: b.store()}}, &ops.Options{By: "ana"})
+	o, err := ops.New([]ops.Target{{Name: "orders", Store: b.store()}}, &ops.Options{By: "ana"})
 	if err != nil {
 		return err
 	}

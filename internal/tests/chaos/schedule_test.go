@@ -107,7 +107,7 @@ func walkSchedule(t *testing.T, store string, dies int, bare bool, rng *rand.Ran
 	for n := range crew {
 		crew[n] = s.scheduler(n)
 	}
-	o, err := ops.Open([]ops.Target{{Store: books.store(), Scopes: []string{scope}}}, nil)
+	o, err := ops.New([]ops.Target{{Store: books.store(), Scopes: []string{scope}}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
