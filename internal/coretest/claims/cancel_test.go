@@ -12,7 +12,6 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/coretest/rig"
-	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 	"github.com/onceq/onceq/ops"
 )
@@ -87,6 +86,7 @@ func TestCancelWhileItRuns(t *testing.T) {
 				return c.end
 			}
 			rig.Bubble(t, h, func(r *rig.Rig) {
+				stuck := make(chan struct{})
 				r.Send("a")
 				r.Start()
 				rig.Pass(time.Second)
@@ -94,10 +94,16 @@ func TestCancelWhileItRuns(t *testing.T) {
 					t.Fatal(err)
 				}
 				if c.hangs {
-					r.Store.Befalls(faulty.Hang(), onceqtest.Get)
+					r.Store.FailsAs(func(op onceqtest.Op) error {
+						if op == onceqtest.Get {
+							<-stuck // whatever its context says
+						}
+						return nil
+					})
 				}
 				rig.Pass(5 * time.Minute)
 				r.Store.Heals()
+				close(stuck)
 				if err := r.Stop(); err != nil {
 					t.Error(err)
 				}

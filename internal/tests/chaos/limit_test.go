@@ -98,7 +98,6 @@ type limits struct {
 	mu     sync.Mutex
 	starts []time.Time
 	turns  []turn
-	seen   int            // of the starts, by progress
 	open   map[string]int // handlers of a process that have not said that they end
 }
 
@@ -122,17 +121,6 @@ func (l *limits) hear(name, line string) {
 	}
 	l.open[name] += by
 	l.turns = append(l.turns, turn{at, by})
-}
-
-// progress waits until a handler has begun since it was asked last.
-func (l *limits) progress(t *testing.T) {
-	until(t, "a handler begins", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		more := len(l.starts) > l.seen
-		l.seen = len(l.starts)
-		return more
-	})
 }
 
 // kill ends a process. Its handlers end at the latest then.
@@ -215,8 +203,14 @@ func watchLimits(t *testing.T, a limited, seed uint64) (wrong []string) {
 	began := time.Now()
 	for n := range 12 {
 		i := n % len(crew)
+		if n == len(crew) { // places of the dead stay taken, so nobody dies before some have begun
+			until(t, "handlers begin", func() bool {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				return len(l.starts) >= limitedPlaces
+			})
+		}
 		if crew[i] != nil {
-			l.progress(t) // a place of who died is taken for 30 s, so all of them must not die idle
 			l.kill(crew[i], names[i])
 		}
 		names[i] = fmt.Sprint("worker-", n)
