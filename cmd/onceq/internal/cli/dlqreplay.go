@@ -130,12 +130,51 @@ func (a *app) replay(ctx context.Context, queue string, o *replaying) error {
 	if err := a.confirm(ctx, w, q); err != nil {
 		return err
 	}
-	err = a.send(ctx, w, plan)
+	sent := func() {}
+	if kept != nil && kept.Rest != nil && kept.Rest.Filter.Max > 0 {
+		of, err := openSent(o.plan)
+		if err != nil {
+			return err
+		}
+		defer of.file.Close()
+		left := kept.Rest.Filter.Max - of.n
+		if left <= 0 {
+			return exit(exitRefused, "plan %s has sent what its --max allows, %s letters: make another one", kept.ID, out.Int(of.n))
+		}
+		if m := &plan.Spec.Filter.Max; *m == 0 || *m > left {
+			*m = left
+		}
+		sent = of.add
+	}
+	err = a.send(ctx, w, plan, sent)
 	if err == nil && incomplete != nil {
 		err = lettersFailed(incomplete)
 	}
 	return err
 }
+
+// sentBy is how many letters a plan has sent whose --max goes beyond its list. A replay that died
+// goes on from there when it is run again. It stands beside the plan's file, which has a checksum,
+// and has a byte for each letter, so that whatever a killed process has written counts.
+type sentBy struct {
+	file *os.File
+	n    int
+}
+
+func openSent(plan string) (*sentBy, error) {
+	f, err := os.OpenFile(plan+".sent", os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, exit(exitUsage, "--plan: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, errors.Join(exit(exitUsage, "--plan: %w", err), f.Close())
+	}
+	return &sentBy{f, int(info.Size())}, nil
+}
+
+// add counts a letter. Where that cannot be written, the act goes on: it is under way.
+func (s *sentBy) add() { _, _ = s.file.WriteString(".") }
 
 // canariesFailed is lettersFailed, with what to do where nobody would run the canaries.
 func canariesFailed(err error) error {
@@ -434,7 +473,7 @@ func (a *app) workersLine(ctx context.Context, w *world, p *ops.ReplayPlan) stri
 }
 
 // send replays the plan, and prints what came of it.
-func (a *app) send(ctx context.Context, w *world, p *ops.ReplayPlan) error {
+func (a *app) send(ctx context.Context, w *world, p *ops.ReplayPlan, note func()) error {
 	name, total := p.Spec.Queue, p.Count(dlq.Take)
 	var batches []dlq.Progress
 	p.Spec.EachBatch = func(b dlq.Progress) {
@@ -445,6 +484,7 @@ func (a *app) send(ctx context.Context, w *world, p *ops.ReplayPlan) error {
 	began, sent := time.Now(), 0
 	p.Spec.Each = func(s dlq.Step) {
 		if s.Result == dlq.Replayed {
+			note()
 			if sent++; sent%10 == 0 {
 				a.progress(fmt.Sprintf("%s of %s sent", out.Int(sent), out.Int(total)))
 			}
