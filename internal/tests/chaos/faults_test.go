@@ -93,10 +93,11 @@ type deck struct {
 	rng          *rand.Rand
 	strikes, all []*fault // calm is the first of all
 	left         []*fault
+	lacks        []string
 }
 
-// newDeck has the faults that the scene can have. What the machine lacks is named, as a back end
-// is that is not there.
+// newDeck has the faults that the scene can have, and in lacks what the machine does not have. That
+// is named, as a back end is that is not there.
 func newDeck(s *scene, rng *rand.Rand) *deck {
 	d := &deck{rng: rng}
 	for i := range faults {
@@ -109,7 +110,7 @@ func newDeck(s *scene, rng *rand.Rand) *deck {
 			continue
 		case f.lacks != nil:
 			if why := f.lacks(s); why != "" {
-				name(s.T, fmt.Sprintf("internal/tests/chaos: without %q on %s: %s", f.name, s.mode.store, why))
+				d.lacks = append(d.lacks, fmt.Sprintf("internal/tests/chaos: without %q on %s: %s", f.name, s.mode.store, why))
 				continue
 			}
 		}
@@ -310,7 +311,8 @@ func TestDeck(t *testing.T) {
 	}
 	for _, f := range faults {
 		fits := f.lacks == nil && (f.on == "" || strings.Contains(f.on, "postgres"))
-		if slices.Contains(a, f.name) != fits {
+		lacks := f.lacks != nil && strings.Contains(strings.Join(newDeck(s, nil).lacks, ""), f.name)
+		if slices.Contains(a, f.name) != fits || lacks != (f.lacks != nil) {
 			t.Errorf("%q: dealt in forty rounds is %v, want %v", f.name, !fits, fits)
 		}
 	}

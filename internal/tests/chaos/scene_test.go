@@ -74,6 +74,9 @@ func newScene(t *testing.T, m mode, rng, dealt *rand.Rand) *scene {
 	s.a = assignment{Store: m.store, API: http.URL, Effect: m.effect, Database: s.ground()}
 	s.a.place, s.depth, s.letterDepth = m.queue.serve(t, rng.Uint64())
 	s.deck = newDeck(s, dealt)
+	for _, line := range s.deck.lacks {
+		name(t, line)
+	}
 	for range workers {
 		s.toQueue = append(s.toQueue, newProxy(t, host(s.a.Address)))
 		if m.store != "sqlite" {
@@ -187,8 +190,8 @@ func (s *scene) round(n int, added bool) {
 	later := time.Duration(s.rng.Int64N(int64(pause)))
 	strike, trouble := s.deck.deal(n, added)
 	s.Logf("round %d: a worker is hit: %s; %s", n, strike.name, trouble.name)
+	s.trouble = s.meet(ctx, trouble, newDraw(s.deck.rng)) // before it is sent: it counts the handlers
 	s.send(ctx, n)
-	s.trouble = s.meet(ctx, trouble, newDraw(s.deck.rng))
 	for s.log.progress() < moment {
 		s.wait(ctx, time.Millisecond)
 	}
