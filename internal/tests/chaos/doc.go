@@ -6,9 +6,9 @@
 // Beside that each round troubles what the workers stand on: the way to the queue or the store is
 // cut, stalls, is slow, or loses answers; PostgreSQL is restarted, or restored from a backup; the
 // disk is full; a clock is changed. faults_test.go has the table, and the seed draws from it. A
-// fault that the machine does not have is named in the log, and at the end of make test: a full disk
-// wants the right to mount one, a restart PostgreSQL's programs, and a changed clock libfaketime,
-// which ONCEQ_FAKETIME names where it is not where Debian puts it.
+// fault that the machine does not have is named in the log, and at the end of make test: a full
+// disk wants the right to mount one, a restart PostgreSQL's programs, and a changed clock
+// libfaketime, which ONCEQ_FAKETIME names where it is not where Debian puts it.
 //
 // Where the matrix lets each call of one worker go wrong once, here nobody knows what was hit: the
 // instruction is the machine's choice. The handlers are as careless as they may be: their effects

@@ -144,7 +144,7 @@ func (a *app) replay(ctx context.Context, queue string, o *replaying) error {
 		if m := &plan.Spec.Filter.Max; *m == 0 || *m > left {
 			*m = left
 		}
-		sent = of.add
+		sent = of.another
 	}
 	err = a.send(ctx, w, plan, sent)
 	if err == nil && incomplete != nil {
@@ -152,29 +152,6 @@ func (a *app) replay(ctx context.Context, queue string, o *replaying) error {
 	}
 	return err
 }
-
-// sentBy is how many letters a plan has sent whose --max goes beyond its list. A replay that died
-// goes on from there when it is run again. It stands beside the plan's file, which has a checksum,
-// and has a byte for each letter, so that whatever a killed process has written counts.
-type sentBy struct {
-	file *os.File
-	n    int
-}
-
-func openSent(plan string) (*sentBy, error) {
-	f, err := os.OpenFile(plan+".sent", os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, exit(exitUsage, "--plan: %w", err)
-	}
-	info, err := f.Stat()
-	if err != nil {
-		return nil, errors.Join(exit(exitUsage, "--plan: %w", err), f.Close())
-	}
-	return &sentBy{f, int(info.Size())}, nil
-}
-
-// add counts a letter. Where that cannot be written, the act goes on: it is under way.
-func (s *sentBy) add() { _, _ = s.file.WriteString(".") }
 
 // canariesFailed is lettersFailed, with what to do where nobody would run the canaries.
 func canariesFailed(err error) error {
