@@ -40,7 +40,7 @@ var limited = []mutant{
 		Why: "nobody can tell a limiter's failure from that of a job",
 	},
 	{
-		File: "limit/limiter.go", Text: "(wait >= MaxHold || expiresIn(j) < wait)", With: "wait >= MaxHold",
+		File: "limit/limiter.go", Text: " || expiresIn(j) < wait || ", With: " || ",
 		Package: "limit", Test: "TestExpiresBeforeItsTime",
 		Why: "a job runs after it has expired, because it waited in its slot",
 	},
