@@ -56,8 +56,11 @@ func (w *world) processor(m *Machine, h onceq.Handler) onceq.ProcessorConfig {
 		Handler: h, Store: m.Store, Scope: rig.Scope, Owner: m.name, Queue: queue, Logger: w.book.logger(m.name),
 		Lease: 12 * time.Second, SettleTimeout: 4 * time.Second, CallTimeout: 2 * time.Second,
 	}
-	if w.ruled {
+	if c.Control.Every = -1; w.ruled {
 		c.Control.Every = 10 * time.Second
+		if w.isCalm() { // hours, in which nobody makes rules
+			c.Control.Every = time.Minute
+		}
 	}
 	return c
 }

@@ -278,7 +278,7 @@ func (w *world) run() {
 	w.mu.Lock()
 	w.calm = true
 	w.mu.Unlock()
-	rig.Pass(3 * time.Hour)
+	rig.Pass(time.Hour)
 	cancel()
 	all.Wait()
 	rig.Pass(time.Hour) // for what crashed machines have left behind
