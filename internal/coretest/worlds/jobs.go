@@ -141,8 +141,8 @@ func (w *world) commit(m *Machine, j *onceq.Job) {
 }
 
 func (w *world) complete(j *onceq.Job) bool {
-	if w.place.Commit != nil {
-		return w.place.Commit(w.st, j)
+	if w.completes != nil {
+		return w.completes(j)
 	}
 	l := j.Lease()
 	if r := w.record(l.Key); r == nil || r.Status != dedupe.Claimed || r.Token != l.Token {

@@ -32,18 +32,16 @@ type Queue interface {
 type Place struct {
 	// Queue opens an empty queue.
 	Queue func(t testing.TB, name string) Queue
-	// Store opens an empty store.
-	Store func(t testing.TB) dedupe.Store
-	// Commit completes a job in one transaction with its effect, and reports whether it has; nil =
-	// a settlement is that. It is called under a lock.
-	Commit func(s dedupe.Store, j *onceq.Job) bool
+	// Store opens an empty store. commit completes a job in one transaction with its effect, and
+	// reports whether it has; nil = a settlement is that. It is called under a lock.
+	Store func(t testing.TB) (s dedupe.Store, commit func(j *onceq.Job) bool)
 }
 
 // Memory is queues of a preset and a store in memory.
 func Memory(p membroker.Preset) *Place {
 	return &Place{
 		Queue: func(t testing.TB, _ string) Queue { return rig.NewBroker(t, membroker.Options{Preset: p}).Broker },
-		Store: func(t testing.TB) dedupe.Store { return rig.NewStore(t).Store },
+		Store: func(t testing.TB) (dedupe.Store, func(*onceq.Job) bool) { return rig.NewStore(t).Store, nil },
 	}
 }
 
@@ -58,9 +56,9 @@ var rulesKey = dedupe.Key{Scope: controlstore.ScopeControl, Key: "rules"}
 
 type world struct {
 	t              *testing.T
-	place          *Place
 	q, outbox, dlq Queue
 	st             dedupe.Store
+	completes      func(*onceq.Job) bool
 	book           *book
 	weather        Weather
 
@@ -88,12 +86,13 @@ type world struct {
 // Play plays one world in the test's bubble.
 func Play(t *testing.T, seed uint64, p *Place) {
 	w := &world{
-		t: t, place: p, st: p.Store(t), book: newBook(), rnd: rand.New(rand.NewPCG(seed, 1)),
+		t: t, book: newBook(), rnd: rand.New(rand.NewPCG(seed, 1)),
 		q: p.Queue(t, "jobs"), outbox: p.Queue(t, "outbox"), dlq: p.Queue(t, "letters"),
 		commits: make(map[string]int), outside: make(map[string]int), starts: make(map[string]int),
 		charged: make(map[string]bool), values: make(map[string]int), cancelled: make(map[string]bool),
 		due: make(map[string]time.Time), bad: make(map[string]bool), done: make(map[string]int),
 	}
+	w.st, w.completes = p.Store(t)
 	for _, has := range []*bool{&w.functions, &w.relays, &w.carries, &w.ruled, &w.clocks, &w.divides} {
 		*has = w.n(2) == 0
 	}
