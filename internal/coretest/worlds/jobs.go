@@ -63,7 +63,10 @@ func (w *world) begins(m *Machine, j *onceq.Job) {
 	if d := w.due[k]; time.Until(d) > max(0, m.ahead) {
 		w.wrongLocked(k, "starts %v before its time, by a clock that is ahead by %v", time.Until(d), m.ahead)
 	}
-	w.checkOrders(m, j)
+	if again := w.begun[k] == j.Fence(); !again { // a Bulk may divide a call after its pause
+		w.checkOrders(m, j)
+	}
+	w.begun[k] = j.Fence()
 }
 
 // ends takes the jobs off the machine.

@@ -74,6 +74,7 @@ type world struct {
 	commits   map[string]int // effects that were committed with their completion
 	outside   map[string]int // effects elsewhere
 	starts    map[string]int
+	begun     map[string]uint64 // the fence of a key's last start
 	charged   map[string]bool // effects of steps, by effect key
 	values    map[string]int  // what steps have saved
 	cancelled map[string]bool // keys whose cancel was answered nil
@@ -88,7 +89,7 @@ func Play(t *testing.T, seed uint64, p *Place) {
 	w := &world{
 		t: t, book: newBook(), rnd: rand.New(rand.NewPCG(seed, 1)),
 		q: p.Queue(t, "jobs"), outbox: p.Queue(t, "outbox"), dlq: p.Queue(t, "letters"),
-		commits: make(map[string]int), outside: make(map[string]int), starts: make(map[string]int),
+		commits: make(map[string]int), outside: make(map[string]int), starts: make(map[string]int), begun: make(map[string]uint64),
 		charged: make(map[string]bool), values: make(map[string]int), cancelled: make(map[string]bool),
 		due: make(map[string]time.Time), bad: make(map[string]bool), done: make(map[string]int),
 	}
