@@ -71,6 +71,9 @@ func (w *world) checkEnd(r *dedupe.Record, letters map[letterOf]bool) {
 	case dedupe.Claimed, dedupe.Released:
 		w.wrong(k, "is lost: it is %v, with an empty queue", r.Status)
 	}
+	if r.ErrClass == onceq.ClassCancelled && !w.asked[k] {
+		w.wrong(k, "is cancelled, and nobody has asked for that")
+	}
 	if w.cancelled[k] && r.ErrClass != onceq.ClassCancelled {
 		w.wrong(k, "was cancelled, and is %v", r.Status)
 	}

@@ -35,12 +35,12 @@ type Machine struct {
 	running int // handlers; under the world's lock
 	// function: it takes batches.
 	function bool
-	book    *book         // what is noted of its calls; may be nil
-	ahead   time.Duration // by how much its clock is ahead of all others
-	weather *Weather
-	dead    atomic.Bool
-	stood   atomic.Bool        // it has stood still
-	drain   context.CancelFunc // ends the worker that runs on it
+	book     *book         // what is noted of its calls; may be nil
+	ahead    time.Duration // by how much its clock is ahead of all others
+	weather  *Weather
+	dead     atomic.Bool
+	stood    atomic.Bool        // it has stood still
+	drain    context.CancelFunc // ends the worker that runs on it
 
 	mu    sync.Mutex
 	rules []seenRules

@@ -62,6 +62,9 @@ func (w *world) operator(keys []dedupe.Key, until time.Time) {
 }
 
 func (w *world) cancel(o *ops.Ops, k dedupe.Key) {
+	w.mu.Lock()
+	w.asked[k.Key] = true
+	w.mu.Unlock()
 	_, err := o.Cancel(w.t.Context(), ops.CancelSpec{Key: k, Reason: "soak"})
 	w.book.note(k.Key, "the operator cancels it", because(err))
 	if err == nil {

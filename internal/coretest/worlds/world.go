@@ -75,9 +75,10 @@ type world struct {
 	outside   map[string]int // effects elsewhere
 	starts    map[string]int
 	begun     map[string]uint64 // the fence of a key's last start
-	charged   map[string]bool // effects of steps, by effect key
-	values    map[string]int  // what steps have saved
-	cancelled map[string]bool // keys whose cancel was answered nil
+	charged   map[string]bool   // effects of steps, by effect key
+	values    map[string]int    // what steps have saved
+	asked     map[string]bool   // keys whose cancel was asked for
+	cancelled map[string]bool   // those whose cancel was answered nil
 	due       map[string]time.Time
 	orders    []order
 	bad       map[string]bool // keys that something is wrong with
@@ -90,7 +91,7 @@ func Play(t *testing.T, seed uint64, p *Place) {
 		t: t, book: newBook(), rnd: rand.New(rand.NewPCG(seed, 1)),
 		q: p.Queue(t, "jobs"), outbox: p.Queue(t, "outbox"), dlq: p.Queue(t, "letters"),
 		commits: make(map[string]int), outside: make(map[string]int), starts: make(map[string]int), begun: make(map[string]uint64),
-		charged: make(map[string]bool), values: make(map[string]int), cancelled: make(map[string]bool),
+		charged: make(map[string]bool), values: make(map[string]int), asked: make(map[string]bool), cancelled: make(map[string]bool),
 		due: make(map[string]time.Time), bad: make(map[string]bool), done: make(map[string]int),
 	}
 	w.st, w.completes = p.Store(t)
