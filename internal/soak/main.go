@@ -37,7 +37,8 @@ import (
 // This file owns a soak: which kinds of worlds there are, who plays them, and what is told. One
 // goroutine a processor plays; report has the lock.
 
-// A kind is a test that plays random worlds, as many a run as worlds says: what takes a few seconds.
+// A kind is a test that plays random worlds, as many a run as worlds says: what takes a few
+// seconds.
 type kind struct {
 	name, folder, test string
 	worlds             int

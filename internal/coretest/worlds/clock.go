@@ -62,8 +62,8 @@ func meta(was *broker.Meta, by func(time.Time) time.Time) *broker.Meta {
 	return d
 }
 
-// record is one of the store's as the machine takes it. It is the caller's.
-func (m *Machine) record(r *dedupe.Record) *dedupe.Record {
+// shiftRecord is one of the store's as the machine takes it. It is the caller's.
+func (m *Machine) shiftRecord(r *dedupe.Record) *dedupe.Record {
 	if r == nil || m.ahead == 0 {
 		return r
 	}

@@ -102,7 +102,7 @@ type carried struct {
 }
 
 func (c *carried) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
-	c.w.happens("copies")
+	c.w.count("copies")
 	return c.Sender.Send(ctx, ms)
 }
 
@@ -142,7 +142,7 @@ func (w *world) function(ctx context.Context, m *Machine) {
 }
 
 func (w *world) batch(ctx context.Context, m *Machine, b *onceq.Batches, ms []*broker.Message) {
-	w.happens("batches")
+	w.count("batches")
 	ds := make([]onceq.Delivery, len(ms))
 	last := time.Time{}
 	for i, x := range ms {

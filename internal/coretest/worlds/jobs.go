@@ -29,8 +29,8 @@ func (w *world) mux(m *Machine) *onceq.Mux {
 	on := func(typ string, h func(context.Context, *Machine, *onceq.Job) error, o onceq.JobOptions) {
 		o.Backoff = quick
 		mux.On(typ, onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-			w.begins(m, j)
-			defer w.ends(m, j)
+			w.noteStart(m, j)
+			defer w.noteEnd(m, j)
 			return h(ctx, m, j)
 		}), &o)
 	}
@@ -43,7 +43,7 @@ func (w *world) mux(m *Machine) *onceq.Mux {
 	bulk := func(typ string, f func(m *Machine, js []*onceq.Job) []error, o onceq.JobOptions) {
 		o.Backoff = quick
 		mux.On(typ, onceq.Bulk(onceq.BulkOptions{Max: bulkMax, Linger: 2 * time.Second, Divide: w.divides}, func(ctx context.Context, js []*onceq.Job) []error {
-			w.happens("bulks")
+			w.count("bulks")
 			return w.together(ctx, m, js, f)
 		}), &o)
 	}
@@ -52,8 +52,8 @@ func (w *world) mux(m *Machine) *onceq.Mux {
 	return mux
 }
 
-// begins notes a start, and checks that there may be one.
-func (w *world) begins(m *Machine, j *onceq.Job) {
+// noteStart notes a start, and checks that there may be one.
+func (w *world) noteStart(m *Machine, j *onceq.Job) {
 	k := j.Key().Key
 	w.book.note(k, m.name, fmt.Sprintf(" starts it, attempt %d, fence %d", j.Attempt, j.Fence()))
 	w.mu.Lock()
@@ -69,8 +69,8 @@ func (w *world) begins(m *Machine, j *onceq.Job) {
 	w.begun[k] = j.Fence()
 }
 
-// ends takes the jobs off the machine.
-func (w *world) ends(m *Machine, js ...*onceq.Job) {
+// noteEnd takes the jobs off the machine.
+func (w *world) noteEnd(m *Machine, js ...*onceq.Job) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	m.running -= len(js)
@@ -79,7 +79,7 @@ func (w *world) ends(m *Machine, js ...*onceq.Job) {
 // work is how most handlers begin. It takes some time, and may end in any way before anything has
 // happened.
 func (w *world) work(ctx context.Context, m *Machine) error {
-	if err := w.passes(ctx, m); err != nil {
+	if err := w.pass(ctx, m); err != nil {
 		return err
 	}
 	switch w.n(12) {
@@ -88,7 +88,7 @@ func (w *world) work(ctx context.Context, m *Machine) error {
 	case 1:
 		return onceq.RetryAfter(w.draw(5*time.Second), rig.ErrBoom)
 	case 2:
-		panic("before")
+		burst("before")
 	case 3:
 		if w.n(4) == 0 {
 			return onceq.Permanent(rig.ErrBoom)
@@ -97,8 +97,8 @@ func (w *world) work(ctx context.Context, m *Machine) error {
 	return nil
 }
 
-// passes takes some time.
-func (w *world) passes(ctx context.Context, m *Machine) error {
+// pass takes some time.
+func (w *world) pass(ctx context.Context, m *Machine) error {
 	if d := w.draw(20 * time.Second); w.n(4) > 0 {
 		select {
 		case <-time.After(d):
@@ -128,7 +128,7 @@ func (w *world) transaction(ctx context.Context, m *Machine, j *onceq.Job) error
 	case 1:
 		return onceq.Permanent(rig.ErrBoom)
 	case 2:
-		panic("after")
+		burst("after")
 	}
 	return nil
 }
@@ -158,7 +158,7 @@ func (w *world) complete(j *onceq.Job) bool {
 // inTime has its effect in a transaction, and does not fail for good. It may not start before its
 // time.
 func (w *world) inTime(ctx context.Context, m *Machine, j *onceq.Job) error {
-	if err := w.passes(ctx, m); err != nil || w.n(5) == 0 {
+	if err := w.pass(ctx, m); err != nil || w.n(5) == 0 {
 		return rig.ErrBoom
 	}
 	j.Join()
@@ -174,7 +174,7 @@ func (w *world) atMostOnce(ctx context.Context, m *Machine, j *onceq.Job) error 
 	}
 	w.elsewhere(m, j)
 	if w.n(8) == 0 {
-		panic("after")
+		burst("after")
 	}
 	return nil
 }
@@ -190,13 +190,13 @@ func (w *world) elsewhere(m *Machine, j *onceq.Job) {
 // happened.
 func (w *world) together(ctx context.Context, m *Machine, js []*onceq.Job, f func(*Machine, []*onceq.Job) []error) []error {
 	for _, j := range js {
-		w.begins(m, j)
+		w.noteStart(m, j)
 	}
-	defer w.ends(m, js...)
-	err := w.passes(ctx, m)
+	defer w.noteEnd(m, js...)
+	err := w.pass(ctx, m)
 	switch w.n(10) {
 	case 0:
-		panic("before")
+		burst("before")
 	case 1:
 		err = onceq.RetryAfter(w.draw(5*time.Second), rig.ErrBoom)
 	case 2, 3:
@@ -227,7 +227,7 @@ func (w *world) allCommit(m *Machine, js []*onceq.Job) []error {
 		w.commit(m, j)
 	}
 	if w.n(8) == 0 {
-		panic("after")
+		burst("after")
 	}
 	return errs
 }
@@ -243,7 +243,7 @@ func (w *world) allOnce(m *Machine, js []*onceq.Job) []error {
 		w.elsewhere(m, j)
 	}
 	if w.n(8) == 0 {
-		panic("after")
+		burst("after")
 	}
 	return errs
 }
@@ -292,3 +292,8 @@ func (w *world) saved(k, name string, v int) {
 }
 
 var stepNames = []string{"charge", "book", "mail"}
+
+// burst is a handler that panics.
+func burst(what string) {
+	panic(what) // invariant: a world has drawn it
+}

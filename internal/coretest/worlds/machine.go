@@ -81,7 +81,7 @@ func (m *Machine) reach(ctx context.Context, call func() error) error {
 	return call()
 }
 
-func (m *Machine) faults(ctx context.Context, op onceqtest.Op, entries int) faulty.Faults {
+func (m *Machine) fault(ctx context.Context, op onceqtest.Op, entries int) faulty.Faults {
 	if m.QueueFault == nil || ctx.Err() != nil {
 		return nil
 	}
@@ -98,7 +98,7 @@ func (m *Machine) Limits() broker.Limits {
 
 func (m *Machine) Receive(ctx context.Context, o broker.ReceiveOptions) (ms []*broker.Message, err error) {
 	err = m.reach(ctx, func() error {
-		ms, err = m.faults(ctx, onceqtest.Receive, o.Max).Receiver(m.q).Receive(ctx, o)
+		ms, err = m.fault(ctx, onceqtest.Receive, o.Max).Receiver(m.q).Receive(ctx, o)
 		return err
 	})
 	if m.dead.Load() {
@@ -113,7 +113,7 @@ func (m *Machine) Receive(ctx context.Context, o broker.ReceiveOptions) (ms []*b
 
 func (m *Machine) Ack(ctx context.Context, rs []broker.Receipt) error {
 	return m.reach(ctx, func() error {
-		err := m.faults(ctx, onceqtest.Ack, len(rs)).Receiver(m.q).Ack(ctx, rs)
+		err := m.fault(ctx, onceqtest.Ack, len(rs)).Receiver(m.q).Ack(ctx, rs)
 		for _, r := range rs {
 			m.book.settled(m, r, "acks it", err)
 		}
@@ -123,7 +123,7 @@ func (m *Machine) Ack(ctx context.Context, rs []broker.Receipt) error {
 
 func (m *Machine) Nack(ctx context.Context, hs []broker.Hold) error {
 	return m.reach(ctx, func() error {
-		err := m.faults(ctx, onceqtest.Nack, len(hs)).Receiver(m.q).Nack(ctx, hs)
+		err := m.fault(ctx, onceqtest.Nack, len(hs)).Receiver(m.q).Nack(ctx, hs)
 		for _, h := range hs {
 			m.book.settled(m, h.Receipt, "gives it back for "+h.For.String(), err)
 		}
@@ -133,7 +133,7 @@ func (m *Machine) Nack(ctx context.Context, hs []broker.Hold) error {
 
 func (m *Machine) Extend(ctx context.Context, hs []broker.Hold) error {
 	return m.reach(ctx, func() error {
-		return m.faults(ctx, onceqtest.Extend, len(hs)).Receiver(m.q).Extend(ctx, hs)
+		return m.fault(ctx, onceqtest.Extend, len(hs)).Receiver(m.q).Extend(ctx, hs)
 	})
 }
 
@@ -149,7 +149,7 @@ type sender struct {
 func (s *sender) Send(ctx context.Context, ms []broker.Outgoing) (ids []string, err error) {
 	err = s.m.reach(ctx, func() error {
 		ms = s.m.shifted(ms)
-		ids, err = s.m.faults(ctx, onceqtest.Send, len(ms)).Sender(s.Sender).Send(ctx, ms)
+		ids, err = s.m.fault(ctx, onceqtest.Send, len(ms)).Sender(s.Sender).Send(ctx, ms)
 		for i := range ms {
 			s.m.book.sent(s.m, &ms[i], s.name, broker.ErrAt(err, i))
 		}
@@ -198,8 +198,8 @@ func (m *Machine) sawRules(version int) {
 	}
 }
 
-// knows is since when the machine has known a version of the rules; 0 = it does not.
-func (m *Machine) knows(version int) time.Duration {
+// known is since when the machine has known a version of the rules; 0 = it does not.
+func (m *Machine) known(version int) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, s := range m.rules {
@@ -229,7 +229,7 @@ func (v *view) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Cl
 	for i := range cs {
 		c := &cs[i]
 		v.m.book.claimed(v.m, &rs[i], c)
-		c.Created, c.LastEnd, c.Record = v.m.inside(c.Created), v.m.inside(c.LastEnd), v.m.record(c.Record)
+		c.Created, c.LastEnd, c.Record = v.m.inside(c.Created), v.m.inside(c.LastEnd), v.m.shiftRecord(c.Record)
 	}
 	return cs, err
 }
@@ -253,7 +253,7 @@ func (v *view) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Set
 func (v *view) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
 	rs, err := v.Store.Get(ctx, ks)
 	for i := range rs {
-		rs[i] = v.m.record(rs[i])
+		rs[i] = v.m.shiftRecord(rs[i])
 	}
 	return rs, err
 }
@@ -262,7 +262,7 @@ func (v *view) List(ctx context.Context, q dedupe.Query) iter.Seq2[*dedupe.Recor
 	q.Before, q.LeaseBefore = v.m.outside(q.Before), v.m.outside(q.LeaseBefore)
 	return func(yield func(*dedupe.Record, error) bool) {
 		for r, err := range v.Store.List(ctx, q) {
-			if !yield(v.m.record(r), err) {
+			if !yield(v.m.shiftRecord(r), err) {
 				return
 			}
 		}

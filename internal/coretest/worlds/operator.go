@@ -37,7 +37,7 @@ func (w *world) operator(keys []dedupe.Key, until time.Time) {
 		w.t.Error(err)
 		return
 	}
-	o, err := ops.Open([]ops.Target{{Name: "q", Store: w.st}}, &ops.Options{By: "ana"})
+	o, err := ops.New([]ops.Target{{Name: "q", Store: w.st}}, &ops.Options{By: "ana"})
 	if err != nil {
 		w.t.Error(err)
 		return
@@ -124,7 +124,7 @@ func (w *world) checkOrders(m *Machine, j *onceq.Job) {
 		if !o.Fits(queue, k.Scope, j.Type(), time.Now()) {
 			continue
 		}
-		switch since := m.knows(o.version); {
+		switch since := m.known(o.version); {
 		case since < obeyed:
 		case o.Do == control.Pause:
 			w.wrongLocked(k.Key, "starts on %s, which has known for %v that it is paused", m.name, since)

@@ -133,8 +133,8 @@ func (w *world) mishap(percent int) bool {
 	return !w.calm && w.rnd.IntN(100) < percent
 }
 
-// happens counts what the world has had.
-func (w *world) happens(what string) {
+// count notes what the world has had.
+func (w *world) count(what string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.done[what]++
@@ -184,9 +184,9 @@ func (w *world) queueFault(_ context.Context, c onceqtest.Call) faulty.Faults {
 	return faulty.Err(rig.ErrBoom, w.n(2) == 0).Only(w.n(max(1, c.Entries)))
 }
 
-// episodes lets one follow the other, with calm in between, beside all that goes wrong call by
+// playEpisodes lets one follow the other, with calm in between, beside all that goes wrong call by
 // call. In the middle of every other one all hosts are drained: a deploy.
-func (w *world) episodes(until time.Time) {
+func (w *world) playEpisodes(until time.Time) {
 	for {
 		rig.Takes(time.Minute + w.draw(2*time.Minute))
 		lasts := 30*time.Second + w.draw(time.Minute)
@@ -273,7 +273,7 @@ func (w *world) run() {
 	}
 	keys := w.send()
 	end := time.Now().Add(trouble)
-	all.Go(func() { w.episodes(end) })
+	all.Go(func() { w.playEpisodes(end) })
 	all.Go(func() { w.operator(keys, end) })
 	rig.Pass(trouble)
 	w.mu.Lock()

@@ -87,7 +87,7 @@ func onSQS(t *testing.T, seed uint64, suffix string) opens {
 }
 
 func onPubSub(t *testing.T, seed uint64, ordered bool) opens {
-	srv := pubsubfake.New(pubsubfake.Options{StrandCancelled: true, LogSize: -1, Seed: seed})
+	srv := pubsubfake.New(&pubsubfake.Options{StrandCancelled: true, LogSize: -1, Seed: seed})
 	t.Cleanup(srv.Close)
 	return func(t testing.TB, name string) worlds.Queue {
 		topic := &pubsubpb.Topic{Name: "projects/onceq/topics/" + name}
