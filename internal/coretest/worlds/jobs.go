@@ -140,6 +140,9 @@ func (w *world) commit(m *Machine, j *onceq.Job) {
 	if w.complete(j) {
 		w.commits[j.Key().Key]++
 		w.book.note(j.Key().Key, m.name, " commits its effect")
+		if r := w.record(j.Key()); r != nil && r.Token != j.Lease().Token {
+			w.wrongLocked(j.Key().Key, "was completed by a stale owner, with fence %d, over fence %d", j.Fence(), r.Fence)
+		}
 	}
 }
 
