@@ -153,7 +153,7 @@ func (w *world) batch(ctx context.Context, m *Machine, b *onceq.Batches, ms []*b
 	}
 	o := &onceq.BatchOptions{Concurrency: w.n(len(ms) + 1), OneLease: w.n(3) == 0, Unordered: !w.q.Limits().OrderedGroups}
 	if w.n(2) == 0 {
-		o.Deadline, o.MinTime = last.Add(-w.draw(10*time.Second)), w.draw(3*time.Second)+time.Millisecond
+		o.Deadline, o.MinTime = last.Add(-w.draw(10*time.Second)), w.draw(3*time.Second)
 	}
 	if w.n(3) == 0 {
 		o.Outage = time.Second + w.draw(5*time.Second)

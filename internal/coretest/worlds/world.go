@@ -121,9 +121,9 @@ func (w *world) n(most int) int {
 	return w.rnd.IntN(most)
 }
 
-// draw is a time below most, in milliseconds.
+// draw is a time of 1 ms to most.
 func (w *world) draw(most time.Duration) time.Duration {
-	return time.Duration(w.n(int(most/time.Millisecond))) * time.Millisecond
+	return time.Duration(1+w.n(int(most/time.Millisecond))) * time.Millisecond
 }
 
 // mishap draws whether something goes wrong now.
