@@ -77,6 +77,7 @@ type report struct {
 	next   uint64
 	turn   int
 	failed []string
+	busy   time.Duration // of the processors, which others may need, too
 }
 
 func soak(ctx context.Context, length time.Duration, seed uint64, only string) (err error) {
@@ -128,18 +129,19 @@ func (r *report) play(ctx context.Context, dir string, all []kind) {
 	r.turn++
 	r.next += uint64(k.worlds)
 	r.mu.Unlock()
-	out, err := run(ctx, dir, k, seed, k.worlds)
+	out, busy, err := run(ctx, dir, k, seed, k.worlds)
 	if ctx.Err() != nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.played[k.name] += k.worlds
+	r.busy += busy
 	if err == nil {
 		return
 	}
 	for _, bad := range failedWorlds(out, k, seed) {
-		alone, err := run(ctx, dir, k, bad, 1)
+		alone, _, err := run(ctx, dir, k, bad, 1)
 		if err == nil {
 			alone = out // it fails among others only
 		}
@@ -149,16 +151,19 @@ func (r *report) play(ctx context.Context, dir string, all []kind) {
 	}
 }
 
-func run(ctx context.Context, dir string, k kind, seed uint64, worlds int) ([]byte, error) {
+func run(ctx context.Context, dir string, k kind, seed uint64, worlds int) (out []byte, busy time.Duration, err error) {
 	args := append([]string{"-test.run", "^" + k.test + "$", "-test.count=1", "-test.timeout=10m", "-test.v"}, k.args...)
 	cmd := exec.CommandContext(ctx, filepath.Join(dir, k.name), args...)
 	cmd.Dir = k.folder
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", proof.SeedEnv, seed), fmt.Sprintf("%s=%d", proof.WorldsEnv, worlds))
-	out, err := cmd.CombinedOutput()
+	out, err = cmd.CombinedOutput()
+	if p := cmd.ProcessState; p != nil {
+		busy = p.UserTime() + p.SystemTime()
+	}
 	if name, _, _ := strings.Cut(k.test, "/"); err == nil && !bytes.Contains(out, []byte("--- PASS: "+name)) {
 		err = errors.New("the test was not played")
 	}
-	return out, err
+	return out, busy, err
 }
 
 var failure = regexp.MustCompile(`(?m)^\s+--- FAIL: \S*?(\d+) \(`)
@@ -185,7 +190,8 @@ func (r *report) tell(all []kind, took time.Duration) {
 		sum += n
 		fmt.Printf("%-10s %7d worlds\n", k.name, n)
 	}
-	fmt.Printf("%-10s %7d worlds in %v, %.0f an hour; %d failed\n", "all", sum, took.Round(time.Second), float64(sum)/took.Hours(), len(r.failed))
+	fmt.Printf("%-10s %7d worlds in %v, %.0f an hour; %v of a processor's time, %.0f an hour of it; %d failed\n", "all", sum,
+		took.Round(time.Second), float64(sum)/took.Hours(), r.busy.Round(time.Second), float64(sum)/r.busy.Hours(), len(r.failed))
 	for _, f := range r.failed {
 		fmt.Println("failed:", f)
 	}
