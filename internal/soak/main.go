@@ -166,11 +166,18 @@ func run(ctx context.Context, dir string, k kind, seed uint64, worlds int) (out 
 	return out, busy, err
 }
 
-var failure = regexp.MustCompile(`(?m)^\s+--- FAIL: \S*?(\d+) \(`)
+var (
+	failure = regexp.MustCompile(`(?m)^\s+--- FAIL: \S*?(\d+) \(`)
+	begun   = regexp.MustCompile(`(?m)^=== RUN +\S*?(\d+)$`)
+)
 
-// failedWorlds are the seeds that a run names; one that ended otherwise has failed from its first.
+// failedWorlds are the seeds that a run names; one that ended otherwise has failed in its last.
 func failedWorlds(out []byte, k kind, seed uint64) (seeds []uint64) {
-	for _, m := range failure.FindAllSubmatch(out, -1) {
+	named := failure.FindAllSubmatch(out, -1)
+	if all := begun.FindAllSubmatch(out, -1); len(named) == 0 && len(all) > 0 {
+		named = all[len(all)-1:]
+	}
+	for _, m := range named {
 		n, err := strconv.ParseUint(string(m[1]), 10, 64)
 		if err == nil && n >= seed && n < seed+uint64(k.worlds) {
 			seeds = append(seeds, n)
