@@ -145,9 +145,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	w.tell.logStart(f, w.isPaused())
 	st.ReadFirst(ctx)
-	var hands sync.WaitGroup
+	hands := &hands{w: w, ready: ready}
 	for range w.c.Concurrency {
-		hands.Go(func() { w.hand(&hands, ready) })
+		hands.add()
 	}
 	receiving, stop := context.WithCancelCause(ctx)
 	ps.fatal = stop
@@ -169,7 +169,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	swept(late)
 	close(ready) // the hands end when they have nothing left
 	if err == nil {
-		hands.Wait() // else a handler that runs on would hold up Run
+		hands.all.Wait() // else a handler that runs on would hold up Run
 	}
 	if ctx.Err() == nil {
 		return errors.Join(fatal, err)
@@ -336,19 +336,39 @@ func (w *Worker) abandoned(rs []*run) error {
 	return e
 }
 
-// hand is one of the goroutines that run handlers. A handler that ends its goroutine is replaced.
-func (w *Worker) hand(hands *sync.WaitGroup, ready <-chan *run) {
+// hands are the goroutines of one Run that run handlers.
+type hands struct {
+	w     *Worker
+	ready <-chan *run
+	all   sync.WaitGroup
+}
+
+func (h *hands) add() {
+	h.all.Add(1)
+	go h.work()
+}
+
+// work is one of the hands. One that ends early is replaced: by a handler that ends its goroutine,
+// or after a job that took long. What came after its handler has made its stack grow, and the next
+// job may take as long.
+func (h *hands) work() {
 	alive := false
 	defer func() {
 		if !alive {
-			hands.Go(func() { w.hand(hands, ready) })
+			h.add()
 		}
+		h.all.Done()
 	}()
-	for r := range ready {
-		w.p.e.Work(r)
+	for r := range h.ready {
+		if h.w.p.e.Work(r) >= tookLong {
+			return
+		}
 	}
 	alive = true
 }
+
+// tookLong is how long a job took beside which a new goroutine costs nothing.
+const tookLong = time.Second
 
 // look warns once, at the start, of what the configuration cannot promise. Where it would break a
 // promise, look answers an error.
