@@ -57,8 +57,9 @@ var (
 	ErrDraining = verdict.ErrDraining
 	// ErrNoStore answers calls that need a store, such as Do, where there is none.
 	ErrNoStore = errors.New("onceq: no dedupe store")
-	// ErrUnlike is wrapped by the error of a [Worker.Run] that ControlOptions.Strict has refused.
-	ErrUnlike = steering.ErrUnlike
+	// ErrWorkersDiffer is wrapped by the error of a [Worker.Run] that ControlOptions.Strict has
+	// refused.
+	ErrWorkersDiffer = steering.ErrWorkersDiffer
 	// ErrRunning answers a second Run of a Worker.
 	ErrRunning = errors.New("onceq: worker is already running")
 )

@@ -5,7 +5,7 @@
 //     until a time, with a name and a reason. Make one with ops.Ops.Pause and ops.Ops.Limit: each
 //     rule has an audit record then. A [Cost] says what a pause costs.
 //   - A [WorkerStatus] is what a worker says of itself, as package ops shows it.
-//   - An [Entry] is an act in the audit: who did what, and why.
+//   - An [AuditEntry] is an act in the audit: who did what, and why.
 //   - [RunOnce] runs something in one of many processes, and [WithLock] in at most one at a time.
 //
 // A pause of all workers of a queue, for an hour:

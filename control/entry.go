@@ -4,8 +4,8 @@ import (
 	"time"
 )
 
-// Entry is an act in the audit.
-type Entry struct {
+// AuditEntry is an act in the audit.
+type AuditEntry struct {
 	// ID is the day in UTC and a number, such as "2026-11-22/41". Begin gives it.
 	ID string `json:"-"`
 	// Act is what was done, such as "pause" or "replay". Required; at most 64 bytes.

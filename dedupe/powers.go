@@ -65,8 +65,11 @@ type BusyTeller interface {
 // A store that bills reads should have it.
 type Sized interface {
 	// Size may be hours old.
-	Size(ctx context.Context) (records, bytes int64, err error)
+	Size(ctx context.Context) (TableSize, error)
 }
+
+// TableSize is how large a store's table is.
+type TableSize struct{ Records, Bytes int64 }
 
 // Checker is an optional interface of stores, and of what wraps one: it tells what is wrong with
 // the table that the store uses.

@@ -110,7 +110,7 @@ func (r *replay) watchFor(l *item) {
 	}
 	ref := refOf(l.m)
 	if keyOf(l.out.Meta) != keyOf(l.m.Meta) || typeOf(l.out.Meta) != typeOf(l.m.Meta) {
-		ref.Record = Record{} // the job has another one now
+		ref.Record = RecordKey{} // the job has another one now
 	}
 	r.batch = append(r.batch, ref)
 }

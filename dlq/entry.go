@@ -46,7 +46,7 @@ func (e Entry) Fingerprint() string { return groupOf(e.Message) }
 
 // Record names the record of the letter's job in the worker's store. It is zero where the letter
 // does not say, as a letter of an older version, or of the queue's own redrive.
-func (e Entry) Record() Record { return recordOf(e.Message.Meta) }
+func (e Entry) Record() RecordKey { return recordOf(e.Message.Meta) }
 
 // Ref is the letter's name.
 func (e Entry) Ref() Ref { return refOf(e.Message) }
@@ -134,7 +134,7 @@ type Ref struct {
 	Source, Type, Key, Class string
 	Fence                    uint64 // 0 = nothing that a replay could reopen
 	// Record names the record of the job; zero where the letter does not say.
-	Record Record
+	Record RecordKey
 }
 
 // String is the name in a few words, safe for a terminal.

@@ -15,8 +15,8 @@ import (
 // too large for our metadata.
 const Unexplained = "unexplained"
 
-// Record names the record of a job in a store. It can be converted into a dedupe.Key.
-type Record struct{ Scope, Key string }
+// RecordKey names the record of a job in a store. It can be converted into a dedupe.Key.
+type RecordKey struct{ Scope, Key string }
 
 // failedAt is when the job failed, or, where the letter does not say, when the broker took it.
 func failedAt(m *broker.Message) time.Time {
@@ -43,11 +43,11 @@ func lastErrOf(m *broker.Meta) string {
 	return ""
 }
 
-func recordOf(m *broker.Meta) Record {
+func recordOf(m *broker.Meta) RecordKey {
 	if d := deadOf(m); d != nil {
-		return Record{d.Scope, d.Key}
+		return RecordKey{d.Scope, d.Key}
 	}
-	return Record{}
+	return RecordKey{}
 }
 
 func refOf(m *broker.Message) Ref {

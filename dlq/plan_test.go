@@ -78,7 +78,7 @@ func TestPlanFreezesTheSet(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 		i := slices.IndexFunc(p.Letters, func(l dlq.Planned) bool { return l.Key == "a" })
-		if got, want := p.Letters[i].Record, (dlq.Record{Scope: "payments:charge", Key: "a"}); got != want {
+		if got, want := p.Letters[i].Record, (dlq.RecordKey{Scope: "payments:charge", Key: "a"}); got != want {
 			t.Errorf("the record is %+v, want %+v", got, want)
 		}
 		r.depths(6, 0)

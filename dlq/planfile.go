@@ -120,7 +120,7 @@ func (p Plan) MarshalJSON() ([]byte, error) {
 			Message: l.MessageID, Source: l.Source, Type: l.Type, Key: l.Key, Class: l.Class, Fence: l.Fence,
 			Scope: l.Record.Scope, Copies: l.Copies, Judged: l.Decision, Why: l.Why,
 		}
-		if l.Record != (Record{}) && (l.Record.Key != l.Key || l.Record.Scope == "") {
+		if l.Record != (RecordKey{}) && (l.Record.Key != l.Key || l.Record.Scope == "") {
 			f.Letters[i].Record = &l.Record.Key
 		}
 	}
@@ -169,9 +169,9 @@ func (p *Plan) UnmarshalJSON(b []byte) error {
 		}
 		switch r := &got.Letters[i].Record; {
 		case l.Record != nil:
-			*r = Record{l.Scope, *l.Record}
+			*r = RecordKey{l.Scope, *l.Record}
 		case l.Scope != "":
-			*r = Record{l.Scope, l.Key}
+			*r = RecordKey{l.Scope, l.Key}
 		}
 	}
 	if f.Rest != nil {

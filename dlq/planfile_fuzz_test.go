@@ -19,9 +19,9 @@ func FuzzPlanFile(f *testing.F) {
 			Unchosen: 1, Elsewhere: 2, Unsigned: 3, Skipped: map[string]int{"bad-meta": 1},
 			Letters: []Planned{
 				{Ref: Ref{MessageID: "1", Source: "orders", Type: "order", Key: "A-1", Class: "permanent", Fence: 1 << 63}, Copies: []string{"2", "3"}},
-				{Ref: Ref{MessageID: "4", Key: "A-2", Record: Record{Scope: "shop:order", Key: "A-2"}}, Decision: Leave, Why: "failed anew"},
-				{Ref: Ref{MessageID: "5", Key: "A-3", Record: Record{Scope: "shop", Key: "A-4"}}, Decision: Remove},
-				{Ref: Ref{MessageID: "6", Key: "A-5", Record: Record{Key: "A-5"}}},
+				{Ref: Ref{MessageID: "4", Key: "A-2", Record: RecordKey{Scope: "shop:order", Key: "A-2"}}, Decision: Leave, Why: "failed anew"},
+				{Ref: Ref{MessageID: "5", Key: "A-3", Record: RecordKey{Scope: "shop", Key: "A-4"}}, Decision: Remove},
+				{Ref: Ref{MessageID: "6", Key: "A-5", Record: RecordKey{Key: "A-5"}}},
 			},
 			Rest: &Rest{Filter: Filter{Class: "permanent", Since: time.Unix(1, 0), Max: 9}, Match: "bank.*", About: 5, matched: true},
 		},

@@ -133,7 +133,7 @@ func (p *pass) keepTo(of *Plan) {
 
 // job tells jobs apart: by their record where the letter names it, else by type and key.
 func (r *Ref) job() string {
-	if r.Record != (Record{}) {
+	if r.Record != (RecordKey{}) {
 		return r.Record.Scope + "\x00" + r.Record.Key
 	}
 	return r.Source + "\x00" + r.Type + "\x00" + r.Key

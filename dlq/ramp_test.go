@@ -148,9 +148,9 @@ func TestRampIsToldThatJobsAreDone(t *testing.T) {
 			},
 			Done: func(_ context.Context, batch []dlq.Ref) (dlq.Became, error) {
 				for _, ref := range batch {
-					if ref.Record == (dlq.Record{}) {
+					if ref.Record == (dlq.RecordKey{}) {
 						none++
-					} else if (ref.Record != dlq.Record{Scope: "payments:charge", Key: ref.Key}) {
+					} else if (ref.Record != dlq.RecordKey{Scope: "payments:charge", Key: ref.Key}) {
 						t.Errorf("%+v", ref)
 					}
 				}

@@ -73,7 +73,7 @@ func TestCrashesOfAParent(t *testing.T) {
 			if at > 3 && at < most-1 && at%29 != 0 {
 				continue // those of a part are alike, and those of a look
 			}
-			for _, kind := range []onceqtest.Kind{onceqtest.CrashBefore, onceqtest.CrashAfter, onceqtest.Fail, onceqtest.LoseReply} {
+			for _, kind := range []onceqtest.FaultKind{onceqtest.CrashBefore, onceqtest.CrashAfter, onceqtest.Fail, onceqtest.LoseReply} {
 				f := onceqtest.Fault{Op: op, N: at, Kind: kind}
 				t.Run(fmt.Sprintf("%v", f), func(t *testing.T) { cell(t, &f) })
 			}

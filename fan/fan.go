@@ -38,7 +38,7 @@ const ClassChild = "child"
 
 // Bounds of a fan.
 const (
-	MostChildren = 1_000_000
+	MaxChildren = 1_000_000
 	MaxName      = 100 // bytes
 )
 
@@ -49,7 +49,7 @@ type Children struct {
 	// Scope is that of their records, as their workers have it. Of a type that a Mux serves it is
 	// the Processor's, a ':' and the type, unless JobOptions.Scope says otherwise. Required.
 	Scope string
-	// N is how many there are, 0 to MostChildren. It is the same in every attempt of the parent:
+	// N is how many there are, 0 to MaxChildren. It is the same in every attempt of the parent:
 	// where it may change, keep it in an onceq.Step first.
 	N int
 	// Message makes child i, from 0. It is called again for some children after a crash, and must
@@ -161,8 +161,8 @@ func check(j *onceq.Job, s dedupe.Store, name string, c *Children) error {
 		return fmt.Errorf("the field Children.Scope: %w", err)
 	case strings.HasPrefix(c.Scope, ":"):
 		return fmt.Errorf("the field Children.Scope is %q: scopes that begin with a ':' are onceq's own", c.Scope)
-	case c.N < 0 || c.N > MostChildren:
-		return fmt.Errorf("the field Children.N is %d, want 0 to %d: let a child be a parent of its own", c.N, MostChildren)
+	case c.N < 0 || c.N > MaxChildren:
+		return fmt.Errorf("the field Children.N is %d, want 0 to %d: let a child be a parent of its own", c.N, MaxChildren)
 	case c.Message == nil:
 		return errors.New("the field Children.Message is nil")
 	case c.Failed > FailParent:

@@ -31,7 +31,7 @@ func TestMisuse(t *testing.T) {
 		"no queue":             {func(c *fan.Children) { c.To = nil }, "x", "config", "Children.To is nil"},
 		"no scope":             {func(c *fan.Children) { c.Scope = "" }, "x", "config", "Children.Scope: dedupe: bad key: Scope is empty"},
 		"our scope":            {func(c *fan.Children) { c.Scope = ":control" }, "x", "config", "onceq's own"},
-		"too many":             {func(c *fan.Children) { c.N = fan.MostChildren + 1 }, "x", "config", "Children.N is 1000001, want 0 to 1000000"},
+		"too many":             {func(c *fan.Children) { c.N = fan.MaxChildren + 1 }, "x", "config", "Children.N is 1000001, want 0 to 1000000"},
 		"less than none":       {func(c *fan.Children) { c.N = -1 }, "x", "config", "Children.N is -1"},
 		"no message":           {func(c *fan.Children) { c.Message = nil }, "x", "config", "Children.Message is nil"},
 		"no policy":            {func(c *fan.Children) { c.Failed = 2 }, "x", "config", "Children.Failed is 2"},
@@ -161,7 +161,7 @@ func TestKeys(t *testing.T) {
 	for _, scope := range []string{"a", "b"} {
 		for _, parent := range []string{"p", "p/x", "p/x/y", long, long[:600]} {
 			for _, name := range []string{"x", "y", "x/y", strings.Repeat("n", fan.MaxName)} {
-				for _, i := range []int{0, 1, 11, fan.MostChildren - 1} {
+				for _, i := range []int{0, 1, 11, fan.MaxChildren - 1} {
 					k := fan.Key(dedupe.Key{Scope: scope, Key: parent}, name, i)
 					what := fmt.Sprintf("%s %.10s %.10s %d", scope, parent, name, i)
 					if other, twice := seen[k]; twice {

@@ -24,17 +24,17 @@ type BreakerOptions struct {
 	// Classes are those of the errors that tell of an outage, see [onceq.ClassOf]. Other errors,
 	// and jobs that are done, tell that there is none. Default: "error" and "timeout".
 	Classes []string
-	// Least is how many runs are looked at: the last ones. Default 20; 1 to 1,000.
-	Least int
+	// Runs is how many runs are looked at: the last ones. Default 20; 1 to 1,000.
+	Runs int
 	// Share is the part of them that must have failed. Default 0.5; above 0, to 1.
 	Share float64
 	// Window is the time in which they must have ended. Default 30 s; 1 ms to 1 h.
 	Window time.Duration
-	// First is for how long it opens, doubled each time that a probe fails. Default 5 s; 1 ms to
-	// Longest.
-	First time.Duration
-	// Longest bounds that. Default 5 min; at most 24 h.
-	Longest time.Duration
+	// OpenFor is for how long it opens, doubled each time that a probe fails. Default 5 s; 1 ms
+	// to MaxOpen.
+	OpenFor time.Duration
+	// MaxOpen bounds that. Default 5 min; at most 24 h.
+	MaxOpen time.Duration
 }
 
 // A Breaker stops workers while what their jobs need is away: a payment API, a mail server. It is
@@ -53,14 +53,14 @@ type BreakerOptions struct {
 // A run that fails while the breaker is open, as a probe or because it had begun before, is
 // postponed: it is no attempt. Its error stays what it is where the handler says Permanent, says
 // Unknown under Park, or where it was the job's last attempt. So an outage of hours costs each
-// process fewer attempts than Least, however many jobs wait.
+// process fewer attempts than Runs, however many jobs wait.
 //
 // All methods may be called from any goroutine.
 type Breaker struct {
 	o BreakerOptions
 
 	mu       sync.Mutex
-	state    string
+	state    BreakerState
 	since    time.Time // the state
 	runs     []run     // the last ones, the oldest first
 	wait     time.Duration
@@ -75,33 +75,36 @@ type run struct {
 	failed bool
 }
 
+// BreakerState is what a breaker does.
+type BreakerState string
+
 // The states of a breaker.
 const (
-	Closed   = "closed"    // all goes on
-	Open     = "open"      // nothing begins
-	HalfOpen = "half-open" // one job runs, as a probe
+	StateClosed   BreakerState = "closed"    // all goes on
+	StateOpen     BreakerState = "open"      // nothing begins
+	StateHalfOpen BreakerState = "half-open" // one job runs, as a probe
 )
 
 // NewBreaker makes a breaker; nil means the defaults.
 func NewBreaker(o *BreakerOptions) (*Breaker, error) {
-	b := &Breaker{state: Closed, since: time.Now()}
+	b := &Breaker{state: StateClosed, since: time.Now()}
 	if o != nil {
 		b.o = *o
 	}
 	c := &b.o
 	def(&c.Name, "breaker")
-	def(&c.Least, 20)
+	def(&c.Runs, 20)
 	def(&c.Share, 0.5)
 	def(&c.Window, 30*time.Second)
-	def(&c.First, 5*time.Second)
-	def(&c.Longest, max(c.First, 5*time.Minute))
+	def(&c.OpenFor, 5*time.Second)
+	def(&c.MaxOpen, max(c.OpenFor, 5*time.Minute))
 	if c.Classes = slices.Clone(c.Classes); len(c.Classes) == 0 {
 		c.Classes = []string{onceq.ClassError, onceq.ClassTimeout}
 	}
 	for _, d := range []struct {
 		field         string
 		is, from, top time.Duration
-	}{{"Window", c.Window, durations.Least, time.Hour}, {"Longest", c.Longest, durations.Least, 24 * time.Hour}, {"First", c.First, durations.Least, c.Longest}} {
+	}{{"Window", c.Window, durations.Least, time.Hour}, {"MaxOpen", c.MaxOpen, durations.Least, 24 * time.Hour}, {"OpenFor", c.OpenFor, durations.Least, c.MaxOpen}} {
 		if d.is < d.from || d.is > d.top {
 			return nil, badConfig("BreakerOptions."+d.field, "%v is not between %v and %v", d.is, d.from, d.top)
 		}
@@ -111,8 +114,8 @@ func NewBreaker(o *BreakerOptions) (*Breaker, error) {
 		return nil, badConfig("BreakerOptions.Name", "it has %d bytes, more than %d", len(c.Name), verdict.MaxClass)
 	case slices.Contains(c.Classes, ""):
 		return nil, badConfig("BreakerOptions.Classes", "one is empty")
-	case c.Least < 1 || c.Least > 1000:
-		return nil, badConfig("BreakerOptions.Least", "%d is not between 1 and 1000", c.Least)
+	case c.Runs < 1 || c.Runs > 1000:
+		return nil, badConfig("BreakerOptions.Runs", "%d is not between 1 and 1000", c.Runs)
 	case !(c.Share > 0 && c.Share <= 1):
 		return nil, badConfig("BreakerOptions.Share", "%v is not above 0 and at most 1", c.Share)
 	}
@@ -126,8 +129,8 @@ func def[T comparable](v *T, d T) {
 	}
 }
 
-// State is [Closed], [Open] or [HalfOpen], and since when.
-func (b *Breaker) State() (state string, since time.Time) {
+// State is [StateClosed], [StateOpen] or [StateHalfOpen], and since when.
+func (b *Breaker) State() (state BreakerState, since time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.state, b.since
@@ -197,11 +200,11 @@ func (b *Breaker) enter() (probe bool, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch b.state {
-	case Open:
+	case StateOpen:
 		return false, max(durations.Least, time.Until(b.since.Add(b.wait)))
-	case HalfOpen:
-		if !b.probe.IsZero() && time.Since(b.probe) < b.o.Longest { // a probe may hang for ever
-			return false, max(MaxHold, b.o.First)
+	case StateHalfOpen:
+		if !b.probe.IsZero() && time.Since(b.probe) < b.o.MaxOpen { // a probe may hang for ever
+			return false, max(MaxHold, b.o.OpenFor)
 		}
 		b.probe = time.Now()
 		return true, 0
@@ -218,33 +221,33 @@ func (b *Breaker) ended(probe bool, class string, neutral bool) (left time.Durat
 	now := time.Now()
 	switch {
 	case neutral:
-		if probe && b.state == HalfOpen {
+		if probe && b.state == StateHalfOpen {
 			b.probe = time.Time{}
 		}
-	case b.state == Closed:
-		if len(b.runs) == b.o.Least {
+	case b.state == StateClosed:
+		if len(b.runs) == b.o.Runs {
 			b.runs = b.runs[:copy(b.runs, b.runs[1:])]
 		}
 		b.runs = append(b.runs, run{now, failed})
 		if failed && b.isOutage(now) {
-			if now.Sub(b.since) > b.o.Longest { // it was closed for long: this is another outage
+			if now.Sub(b.since) > b.o.MaxOpen { // it was closed for long: this is another outage
 				b.wait = 0
 			}
 			b.open(now)
 		}
-	case probe && b.state == HalfOpen && failed:
+	case probe && b.state == StateHalfOpen && failed:
 		b.open(now)
-	case probe && b.state == HalfOpen:
-		b.state, b.since, b.runs = Closed, now, b.runs[:0]
+	case probe && b.state == StateHalfOpen:
+		b.state, b.since, b.runs = StateClosed, now, b.runs[:0]
 	}
-	if b.state == Closed {
+	if b.state == StateClosed {
 		return 0, failed
 	}
 	return max(durations.Least, b.since.Add(b.wait).Sub(now)), failed
 }
 
 func (b *Breaker) isOutage(now time.Time) bool {
-	if len(b.runs) < b.o.Least || now.Sub(b.runs[0].at) > b.o.Window {
+	if len(b.runs) < b.o.Runs || now.Sub(b.runs[0].at) > b.o.Window {
 		return false
 	}
 	failed := 0
@@ -253,17 +256,17 @@ func (b *Breaker) isOutage(now time.Time) bool {
 			failed++
 		}
 	}
-	return float64(failed) >= b.o.Share*float64(b.o.Least)
+	return float64(failed) >= b.o.Share*float64(b.o.Runs)
 }
 
 // open is called under the lock.
 func (b *Breaker) open(now time.Time) {
-	b.wait = min(b.o.Longest, max(b.o.First, 2*b.wait))
-	b.state, b.since, b.probe = Open, now, time.Time{}
+	b.wait = min(b.o.MaxOpen, max(b.o.OpenFor, 2*b.wait))
+	b.state, b.since, b.probe = StateOpen, now, time.Time{}
 	// A fleet that opened as one does not probe as one.
 	time.AfterFunc(b.wait-rand.N(b.wait/10+1), func() {
 		b.mu.Lock()
-		b.state, b.since = HalfOpen, time.Now()
+		b.state, b.since = StateHalfOpen, time.Now()
 		b.mu.Unlock()
 		b.speak()
 	})
@@ -279,7 +282,7 @@ func (b *Breaker) speak() {
 	b.speaking = true
 	defer func() { b.speaking = false }()
 	for i := 0; i < len(b.sets); i++ {
-		n := map[string]int{Closed: -1, Open: 0, HalfOpen: 1}[b.state]
+		n := map[BreakerState]int{StateClosed: -1, StateOpen: 0, StateHalfOpen: 1}[b.state]
 		if b.said[i] == n {
 			continue
 		}

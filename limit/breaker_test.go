@@ -50,7 +50,7 @@ func TestBreakerOutage(t *testing.T) {
 			if n := w.ends(onceq.OutcomePostponed); n > 110 {
 				t.Errorf("%d probes, and runs that were under way", n)
 			}
-			if s, _ := b.State(); s == limit.Closed {
+			if s, _ := b.State(); s == limit.StateClosed {
 				t.Error("it is closed")
 			}
 			if s := worker.Stats(); s.Slots != 1 && !slices.Equal(s.Paused, []string{onceq.ReasonBreaker}) {
@@ -76,7 +76,7 @@ func TestBreakerUnwatched(t *testing.T) {
 		w := newWorld(t)
 		var away atomic.Bool
 		away.Store(true)
-		b := must(limit.NewBreaker(&limit.BreakerOptions{Least: 4, Classes: []string{"error"}}))(t)
+		b := must(limit.NewBreaker(&limit.BreakerOptions{Runs: 4, Classes: []string{"error"}}))(t)
 		stop := w.run(w.worker(onceq.Chain(provider(&away), b.Middleware()), nil))
 		w.send("a", 30)
 		pass(time.Hour)
@@ -112,7 +112,7 @@ func TestBreakerLeavesErrors(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
-				b := must(limit.NewBreaker(&limit.BreakerOptions{Least: 1}))(t)
+				b := must(limit.NewBreaker(&limit.BreakerOptions{Runs: 1}))(t)
 				worker := w.worker(onceq.Chain(onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return c.err }), b.Middleware()), func(s *setup) {
 					if c.parks {
 						s.Defaults.Interrupted = dedupe.Park
@@ -122,7 +122,7 @@ func TestBreakerLeavesErrors(t *testing.T) {
 				stop := w.run(worker)
 				w.send("a", 1)
 				pass(time.Second)
-				if s, _ := b.State(); s == limit.Open != c.opens {
+				if s, _ := b.State(); s == limit.StateOpen != c.opens {
 					t.Errorf("it is %s", s)
 				}
 				if w.ends(c.ends) != 1 {
@@ -145,7 +145,7 @@ func TestBreakerBesideOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var away atomic.Bool
-		mk := func() *limit.Breaker { return must(limit.NewBreaker(&limit.BreakerOptions{Least: 1}))(t) }
+		mk := func() *limit.Breaker { return must(limit.NewBreaker(&limit.BreakerOptions{Runs: 1}))(t) }
 		a, b := mk(), mk()
 		worker := w.worker(onceq.Chain(provider(&away), a.Middleware(), b.Middleware()), nil)
 		a.Watch(worker)

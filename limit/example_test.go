@@ -72,7 +72,7 @@ func ExampleMiddleware() {
 
 // The provider is away, so the breaker pauses the worker; after a probe all goes on.
 func ExampleBreaker() {
-	b, err := limit.NewBreaker(&limit.BreakerOptions{Name: "bank", Least: 3, First: 50 * time.Millisecond})
+	b, err := limit.NewBreaker(&limit.BreakerOptions{Name: "bank", Runs: 3, OpenFor: 50 * time.Millisecond})
 	if err != nil {
 		fmt.Println(err)
 		return

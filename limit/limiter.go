@@ -22,9 +22,9 @@ import (
 // words in which a job is given back, and the bounded table of keys. Handlers' goroutines run all
 // of it; a table has a lock of its own.
 
-// Class is the class of a job's error where its limiter panicked or failed. The job is tried again
-// as after any error, and never runs without its limit.
-const Class = "limit"
+// ClassLimit is the class of a job's error where its limiter panicked or failed. The job is tried
+// again as after any error, and never runs without its limit.
+const ClassLimit = "limit"
 
 const (
 	// MaxHold is how long a job waits in its slot at most. One that must wait for as long or longer
@@ -127,7 +127,7 @@ type refusal struct {
 
 func (e *refusal) Error() string      { return e.err.Error() }
 func (e *refusal) Unwrap() error      { return e.err }
-func (e *refusal) ErrorClass() string { return Class }
+func (e *refusal) ErrorClass() string { return ClassLimit }
 
 // LimitedBy names the limiter in cards, metrics and the log.
 func (e *refusal) LimitedBy() string { return e.limiter }

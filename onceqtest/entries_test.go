@@ -48,7 +48,7 @@ func TestFirstEntryOfStores(t *testing.T) {
 		}, func(r *dedupe.Record) bool { return r == nil }},
 	}
 	for _, o := range ops {
-		for _, kind := range []onceqtest.Kind{onceqtest.Fail, onceqtest.LoseReply} {
+		for _, kind := range []onceqtest.FaultKind{onceqtest.Fail, onceqtest.LoseReply} {
 			t.Run(fmt.Sprint(o.op, " ", kind), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s, p := newStore(t), new(onceqtest.Process)
@@ -127,7 +127,7 @@ func TestFirstEntryOfBrokers(t *testing.T) {
 			return err
 		}, broker.Depth{InFlight: 1, Visible: 1}, broker.Depth{InFlight: 2}},
 	} {
-		for _, kind := range []onceqtest.Kind{onceqtest.Fail, onceqtest.LoseReply} {
+		for _, kind := range []onceqtest.FaultKind{onceqtest.Fail, onceqtest.LoseReply} {
 			t.Run(fmt.Sprint(o.op, " ", kind), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					q, p := newQueue(t), new(onceqtest.Process)
@@ -160,7 +160,7 @@ func TestFirstEntryOfBrokers(t *testing.T) {
 // TestEntries: the entries that are named fail, wherever they stand; a position beyond the batch
 // names nothing.
 func TestEntries(t *testing.T) {
-	for _, kind := range []onceqtest.Kind{onceqtest.Fail, onceqtest.LoseReply} {
+	for _, kind := range []onceqtest.FaultKind{onceqtest.Fail, onceqtest.LoseReply} {
 		synctest.Test(t, func(t *testing.T) {
 			s, p := newStore(t), new(onceqtest.Process)
 			p.At(onceqtest.Fault{Op: onceqtest.Claim, Kind: kind, Entries: []int{1, 3, 9}, Err: errOwn})

@@ -17,13 +17,13 @@ import (
 // ErrFault answers a call that was made to fail, unless the [Fault] names another error.
 var ErrFault = errors.New("onceqtest: fault")
 
-// Kind is what goes wrong with a call.
-type Kind uint8
+// FaultKind is what goes wrong with a call.
+type FaultKind uint8
 
 // The kinds of faults. Each says whether the call is applied, because its caller cannot know that.
 const (
 	// CrashBefore: the process dies, and the call is not applied.
-	CrashBefore Kind = iota + 1
+	CrashBefore FaultKind = iota + 1
 	// CrashAfter: the call is applied, and the process dies before the answer.
 	CrashAfter
 	// Fail: the call is not applied, and its answer is an error.
@@ -51,12 +51,12 @@ const (
 )
 
 // String is the kind in lower case with hyphens.
-func (k Kind) String() string {
+func (k FaultKind) String() string {
 	names := [...]string{"none", "crash-before", "crash-after", "fail", "lose-reply", "cancel", "slow", "late", "stall", "slow-reply"}
 	if int(k) < len(names) {
 		return names[k]
 	}
-	return fmt.Sprintf("Kind(%d)", uint8(k))
+	return fmt.Sprintf("FaultKind(%d)", uint8(k))
 }
 
 // Fault is what goes wrong with one call of a [Process], or with some calls in a row.
@@ -72,7 +72,7 @@ type Fault struct {
 	// decide.
 	For time.Duration
 	// Kind is what goes wrong. Required.
-	Kind Kind
+	Kind FaultKind
 	// Entries lets Fail and LoseReply befall only these entries of a batch, by position from 0. The
 	// others are applied, and answered as they are. A position that the batch does not have names
 	// nothing. A call fails as a whole if it has no entries, or if its entries have no answers of
@@ -140,7 +140,7 @@ type Call struct {
 	// Entries is how many entries the batch has or, for a receive, how many messages came.
 	Entries int
 	// Fault is what went wrong with it because a [Fault] said so; 0 = nothing did.
-	Fault Kind
+	Fault FaultKind
 	// Begun is when it began, and Took how long it took.
 	Begun time.Time
 	Took  time.Duration

@@ -15,7 +15,7 @@ import (
 )
 
 // AuditEntry is an act: who did what, and why, and what came of it.
-type AuditEntry = control.Entry
+type AuditEntry = control.AuditEntry
 
 // endPatience is how long the end of an act may take to be written, after the act's context has
 // ended.

@@ -113,7 +113,7 @@ func (h hung) Depth(ctx context.Context) (broker.Depth, error) {
 func TestBoardOfAHungQueue(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		dead := hung{must(membroker.New(&membroker.Options{Name: "dead"}))}
-		o := must(ops.Open([]ops.Target{{Name: "a", Queue: r.queue, Store: r.store}, {Name: "b", Queue: dead, Store: r.store}}, nil))
+		o := must(ops.New([]ops.Target{{Name: "a", Queue: r.queue, Store: r.store}, {Name: "b", Queue: dead, Store: r.store}}, nil))
 		b := r.board(o, nil)
 		ctx, leave := context.WithTimeout(r.Context(), time.Second)
 		defer leave()
@@ -139,7 +139,7 @@ func TestBoardOfAHungQueue(t *testing.T) {
 func TestBoardReadsRules(t *testing.T) {
 	bubble(t, ops.Options{By: "ana"}, func(r *rig) {
 		slow := hung{must(membroker.New(&membroker.Options{Name: "slow"}))}
-		o := must(ops.Open([]ops.Target{{Name: "a", Queue: r.queue, Store: r.store}, {Name: "b", Queue: slow, Store: r.store}}, &ops.Options{By: "ana"}))
+		o := must(ops.New([]ops.Target{{Name: "a", Queue: r.queue, Store: r.store}, {Name: "b", Queue: slow, Store: r.store}}, &ops.Options{By: "ana"}))
 		b := r.board(o, nil)
 		b.ReadRules(r.Context()) // nobody has looked yet
 		must(b.Look(r.Context()))
@@ -199,7 +199,7 @@ func TestBoardKeepsSamples(t *testing.T) {
 
 // TestBoardOptions: what makes no sense is refused with the field's name.
 func TestBoardOptions(t *testing.T) {
-	o := must(ops.Open([]ops.Target{{Name: "a"}}, nil))
+	o := must(ops.New([]ops.Target{{Name: "a"}}, nil))
 	for want, f := range map[string]func() (*ops.Board, error){
 		"the Ops is nil":              func() (*ops.Board, error) { return ops.NewBoard(nil, nil) },
 		"Every is 5ns, want 1s":       func() (*ops.Board, error) { return ops.NewBoard(o, &ops.BoardOptions{Every: 5}) },
@@ -265,7 +265,7 @@ func (s *slow) Receive(ctx context.Context, o broker.ReceiveOptions) ([]*broker.
 // behind is the rig's target with a slow dead-letter queue.
 func (r *rig) behind(each time.Duration, o ops.Options) (*ops.Ops, *slow) {
 	s := &slow{Broker: r.dead, each: each}
-	return must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: s, Store: r.store}}, &o)), s
+	return must(ops.New([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: s, Store: r.store}}, &o)), s
 }
 
 // TestBoardPass: one pass serves all who look, shows what it has found while it goes on, hides what

@@ -45,7 +45,7 @@ func TestBuried(t *testing.T) {
 			}
 		}
 		want(map[string]string{"w-1": ops.StateDead, "idle": ops.StateLeft, "nameless": ops.StateDead, "more": ops.StateDead, "elsewhere": ops.StateDead})
-		if found := must(r.ops.Stalled(r.Context(), "orders", false)); len(found) != 1 {
+		if found := must(r.ops.Stalled(r.Context(), "orders", ops.StalledOptions{})); len(found) != 1 {
 			t.Errorf("%+v", found)
 		}
 		again := r.claim(time.Hour, "w-2")

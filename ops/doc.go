@@ -1,7 +1,7 @@
 // Package ops is what operators' tools are made of: what waits, who works, what has failed, what
 // became of a key; and the acts that others feel, each with a name, a reason and an audit record.
 //
-//	o, err := ops.Open([]ops.Target{{Name: "orders", Queue: orders, DeadLetters: dead, Store: store}}, &ops.Options{By: "ana"})
+//	o, err := ops.New([]ops.Target{{Name: "orders", Queue: orders, DeadLetters: dead, Store: store}}, &ops.Options{By: "ana"})
 //	states, err := o.Overview(ctx)
 //	line, err := o.Key(ctx, "orders", dedupe.Key{Scope: "orders:charge", Key: "A-1"}, ops.KeyOptions{})
 //	followed, err := o.Pause(ctx, control.Rule{Queue: "orders", Until: time.Now().Add(time.Hour), Reason: "the bank is down"})

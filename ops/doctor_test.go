@@ -86,7 +86,7 @@ func (p *patient) sit(owner string, change func(*control.WorkerStatus)) {
 func (p *patient) doctor(ctx context.Context) (found map[string][]ops.Checkup, all []ops.Checkup) {
 	p.Helper()
 	letters := must(dlq.New(p.rig.dead, &dlq.Options{Wait: 10 * time.Millisecond}))
-	o := must(ops.Open([]ops.Target{{Name: "orders", Queue: p.queue, DeadLetters: p.dead, Letters: letters, Store: p.table}}, &ops.Options{By: "ana"}))
+	o := must(ops.New([]ops.Target{{Name: "orders", Queue: p.queue, DeadLetters: p.dead, Letters: letters, Store: p.table}}, &ops.Options{By: "ana"}))
 	found = map[string][]ops.Checkup{}
 	for c, err := range o.Doctor(ctx, "orders", &p.do) {
 		if err != nil {
@@ -412,7 +412,7 @@ func TestDoctorLetterMoves(t *testing.T) {
 				}
 				r.settle(cs[0].Lease, to, "timeout")
 			}}
-			o := must(ops.Open([]ops.Target{{Name: "orders", Queue: p.queue, DeadLetters: dead, Store: p.table}}, nil))
+			o := must(ops.New([]ops.Target{{Name: "orders", Queue: p.queue, DeadLetters: dead, Store: p.table}}, nil))
 			for c, err := range o.Doctor(r.Context(), "orders", nil) {
 				if err != nil {
 					r.Fatal(err)

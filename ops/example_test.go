@@ -55,7 +55,7 @@ func after(ctx context.Context) *ops.Ops {
 	// Wait: what is in memory is there at once. A real service needs a longer one, and has it by
 	// default: leave Letters out then.
 	letters := sure(dlq.New(dead, &dlq.Options{Wait: 10 * time.Millisecond}))
-	return sure(ops.Open([]ops.Target{{Name: "orders", Queue: orders, DeadLetters: dead, Letters: letters, Store: store}}, &ops.Options{By: "ana"}))
+	return sure(ops.New([]ops.Target{{Name: "orders", Queue: orders, DeadLetters: dead, Letters: letters, Store: store}}, &ops.Options{By: "ana"}))
 }
 
 // At night: what waits, who works, what has died and why. Then the letters are sent back, each
@@ -120,7 +120,7 @@ func ExampleOps_Pause() {
 func ExampleOps_Key() {
 	ctx := context.Background()
 	o := after(ctx)
-	for r, err := range o.Keys(ctx, "orders", dedupe.Query{Status: dedupe.Failed}, false) {
+	for r, err := range o.Keys(ctx, "orders", ops.KeysQuery{Query: dedupe.Query{Status: dedupe.Failed}}) {
 		if err != nil {
 			log.Fatal(err)
 		}
@@ -227,10 +227,10 @@ func ExampleRunning() {
 func ExampleOps_Keys() {
 	ctx := context.Background()
 	o := after(ctx)
-	q := dedupe.Query{Status: dedupe.Failed, Limit: 1}
+	q := ops.KeysQuery{Query: dedupe.Query{Status: dedupe.Failed, Limit: 1}}
 	for n := 1; ; n++ {
 		page := 0
-		for r, err := range o.Keys(ctx, "orders", q, false) {
+		for r, err := range o.Keys(ctx, "orders", q) {
 			if err != nil {
 				log.Fatal(err)
 			}

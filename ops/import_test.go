@@ -39,7 +39,7 @@ func TestPurgedLettersComeBack(t *testing.T) {
 		r.wait(time.Second)
 		seen := map[uint64]int{}
 		for e, err := range r.ops.Letters(r.Context(), "orders", dlq.Filter{}) {
-			if err != nil || e.Copies != 1 || e.Message.Meta.ID != "j-"+e.Ref().Key || (e.Record() != dlq.Record{Scope: "orders:charge", Key: e.Ref().Key}) {
+			if err != nil || e.Copies != 1 || e.Message.Meta.ID != "j-"+e.Ref().Key || (e.Record() != dlq.RecordKey{Scope: "orders:charge", Key: e.Ref().Key}) {
 				t.Errorf("%+v, %v", e, err)
 			}
 			seen[e.Ref().Fence]++

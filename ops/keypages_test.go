@@ -27,11 +27,11 @@ func TestKeysOfAnOlderStore(t *testing.T) {
 		r.died("b")
 		r.died("c")
 		must(r.ops.Act(r.Context(), ops.ActSpec{Queue: "orders", Act: "look", Reason: "x"}, func(context.Context) (map[string]string, error) { return nil, nil }))
-		o := must(ops.Open([]ops.Target{{Name: "orders", Store: older{r.store}}}, nil))
+		o := must(ops.New([]ops.Target{{Name: "orders", Store: older{r.store}}}, nil))
 		var got []string
 		q := dedupe.Query{Limit: 2}
 		for range 4 {
-			for rec, err := range o.Keys(r.Context(), "orders", q, true) {
+			for rec, err := range o.Keys(r.Context(), "orders", ops.KeysQuery{Query: q, Scan: true}) {
 				if err != nil {
 					t.Fatal(err)
 				}

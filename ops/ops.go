@@ -16,8 +16,8 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
-// This file owns what Open makes: the targets with their names, and the options. Tools call the
-// methods of an Ops from many goroutines; nothing of it changes after Open, so it has no lock.
+// This file owns what New makes: the targets with their names, and the options. Tools call the
+// methods of an Ops from many goroutines; nothing of it changes after New, so it has no lock.
 
 // A Target is a queue with what belongs to it. Fields that are empty limit what the methods can
 // tell: without a Store there are no keys, no workers and no pauses.
@@ -96,8 +96,8 @@ var (
 // maxText is what a rule and an audit record take of a name or a reason.
 const maxText = 256
 
-// Open makes an Ops of its targets. It does no I/O. Closing the brokers and stores is the caller's.
-func Open(ts []Target, o *Options) (*Ops, error) {
+// New makes an Ops of its targets. It does no I/O. Closing the brokers and stores is the caller's.
+func New(ts []Target, o *Options) (*Ops, error) {
 	x := &Ops{}
 	if o != nil {
 		x.o = *o
@@ -106,7 +106,7 @@ func Open(ts []Target, o *Options) (*Ops, error) {
 		return nil, fmt.Errorf("ops: Options.By has %d bytes, the limit is %d", len(x.o.By), maxText)
 	}
 	if len(ts) == 0 {
-		return nil, errors.New("ops: Open: there is no Target")
+		return nil, errors.New("ops: New: there is no Target")
 	}
 	seen := map[string]bool{}
 	for i, t := range ts {
@@ -121,19 +121,19 @@ func Open(ts []Target, o *Options) (*Ops, error) {
 		}
 		switch {
 		case t.Name == "" && t.Queue != nil:
-			return nil, fmt.Errorf("ops: Open: Target %d has a Queue and no Name", i)
+			return nil, fmt.Errorf("ops: New: Target %d has a Queue and no Name", i)
 		case seen[t.Name]:
-			return nil, fmt.Errorf("ops: Open: two Targets are named %q", t.Name)
+			return nil, fmt.Errorf("ops: New: two Targets are named %q", t.Name)
 		case t.MaxAttempts < 0:
-			return nil, fmt.Errorf("ops: Open: Target %q: MaxAttempts is %d, want 0 or more", t.Name, t.MaxAttempts)
+			return nil, fmt.Errorf("ops: New: Target %q: MaxAttempts is %d, want 0 or more", t.Name, t.MaxAttempts)
 		case t.Retention < 0:
-			return nil, fmt.Errorf("ops: Open: Target %q: Retention is %v, want 0 or more", t.Name, t.Retention)
+			return nil, fmt.Errorf("ops: New: Target %q: Retention is %v, want 0 or more", t.Name, t.Retention)
 		}
 		seen[t.Name] = true
 		if t.Letters == nil && t.DeadLetters != nil {
 			l, err := dlq.New(t.DeadLetters, nil)
 			if err != nil {
-				return nil, fmt.Errorf("ops: Open: Target %q: %w", t.Name, err)
+				return nil, fmt.Errorf("ops: New: Target %q: %w", t.Name, err)
 			}
 			t.Letters = l
 		}
@@ -168,7 +168,7 @@ func (o *Ops) Names() []string {
 	return l
 }
 
-// Target is the target of that name, with the defaults of Open. An empty name is the only one.
+// Target is the target of that name, with the defaults of New. An empty name is the only one.
 func (o *Ops) Target(name string) (Target, error) {
 	t, err := o.target(name)
 	if err != nil {

@@ -52,7 +52,7 @@ func bubble(t *testing.T, o ops.Options, f func(r *rig)) {
 		if o.By == "" {
 			o.By = "ana"
 		}
-		r.ops = must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: r.store, Scopes: []string{"orders"}}}, &o))
+		r.ops = must(ops.New([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: r.store, Scopes: []string{"orders"}}}, &o))
 		f(r)
 	})
 }
@@ -103,7 +103,7 @@ func (r *rig) acts() (es []ops.AuditEntry) {
 	return es
 }
 
-func TestOpen(t *testing.T) {
+func TestNew(t *testing.T) {
 	b := must(membroker.New(nil))
 	for _, c := range []struct {
 		ts   []ops.Target
@@ -117,11 +117,11 @@ func TestOpen(t *testing.T) {
 		{[]ops.Target{{Name: "a", Retention: -1}}, nil, "Retention is -1ns"},
 		{[]ops.Target{{Name: "a"}}, &ops.Options{By: strings.Repeat("x", 257)}, "Options.By has 257 bytes, the limit is 256"},
 	} {
-		if _, err := ops.Open(c.ts, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := ops.New(c.ts, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v, want %s", err, c.want)
 		}
 	}
-	o := must(ops.Open([]ops.Target{{Name: "a", Queue: b}}, nil))
+	o := must(ops.New([]ops.Target{{Name: "a", Queue: b}}, nil))
 	if _, err := o.Workers(t.Context(), "b"); !errors.Is(err, ops.ErrUnknownQueue) {
 		t.Error(err)
 	}
@@ -336,14 +336,14 @@ func TestReplayStep(t *testing.T) {
 		l := r.claim(time.Minute, "w-1")
 		r.settle(l, dedupe.Failed, "timeout")
 		r.wait(time.Hour)
-		a := must(controlstore.Begin(r.Context(), r.store, control.Entry{Act: string(dlq.ActReplay), By: "ana", Reason: "bank back", Queue: "orders"}))
+		a := must(controlstore.Begin(r.Context(), r.store, control.AuditEntry{Act: string(dlq.ActReplay), By: "ana", Reason: "bank back", Queue: "orders"}))
 		r.wait(time.Second)
 		if err := a.End(r.Context(), nil, nil); err != nil {
 			r.Fatal(err)
 		}
 		cs := must(r.store.Claim(r.Context(), []dedupe.ClaimRequest{{Key: key, Token: token(), TTL: time.Minute, Reopen: l.Fence, Owner: "w-2"}}))
 		r.settle(cs[0].Lease, dedupe.Done, "")
-		other := must(controlstore.Begin(r.Context(), r.store, control.Entry{Act: string(dlq.ActReplay), By: "bob", Reason: "another", Queue: "mails"}))
+		other := must(controlstore.Begin(r.Context(), r.store, control.AuditEntry{Act: string(dlq.ActReplay), By: "bob", Reason: "another", Queue: "mails"}))
 		if err := other.End(r.Context(), nil, nil); err != nil {
 			r.Fatal(err)
 		}
@@ -369,7 +369,7 @@ func TestParts(t *testing.T) {
 			r.Error(err)
 		}
 	})
-	o := must(ops.Open([]ops.Target{{Name: "mute", Queue: mute{must(membroker.New(nil))}}}, nil))
+	o := must(ops.New([]ops.Target{{Name: "mute", Queue: mute{must(membroker.New(nil))}}}, nil))
 	if q := must(o.Overview(t.Context()))[0]; q.Depth != nil || q.Letters != nil || q.Err() != nil || q.Totals().PerMinute != nil {
 		t.Errorf("what a service does not tell is not known: %+v", q)
 	}
@@ -386,14 +386,16 @@ type priced struct {
 
 func (p priced) Indexed(q dedupe.Query) bool { return p.index && q.Status == dedupe.Failed }
 
-func (p priced) Size(context.Context) (records, bytes int64, err error) { return 1000, 400_000, nil }
+func (p priced) Size(context.Context) (dedupe.TableSize, error) {
+	return dedupe.TableSize{Records: 1000, Bytes: 400_000}, nil
+}
 
 // TestScanPrice: what no index answers is priced, and not read.
 func TestScanPrice(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		r.settle(r.claim(time.Minute, "w"), dedupe.Failed, "timeout")
 		list := func(o *ops.Ops, q dedupe.Query, scan bool) (n int, err error) {
-			for _, err := range o.Keys(r.Context(), "", q, scan) {
+			for _, err := range o.Keys(r.Context(), "", ops.KeysQuery{Query: q, Scan: scan}) {
 				if err != nil {
 					return n, err
 				}
@@ -404,7 +406,7 @@ func TestScanPrice(t *testing.T) {
 		e := (*ops.ScanError)(nil)
 		failed := dedupe.Query{Status: dedupe.Failed}
 		for _, index := range []bool{false, true} {
-			o := must(ops.Open([]ops.Target{{Store: priced{r.store, index}}}, nil))
+			o := must(ops.New([]ops.Target{{Store: priced{r.store, index}}}, nil))
 			n, err := list(o, failed, false)
 			if index && (err != nil || n != 1) || !index && (!errors.As(err, &e) || e.Units != 98 || e.Records != 1000 || e.Dollars <= 0) {
 				r.Errorf("index %v: %d %v", index, n, err)
@@ -490,13 +492,13 @@ func TestStalled(t *testing.T) {
 			r.Fatal(err)
 		}
 		for _, scan := range []bool{false, true} {
-			if found := must(r.ops.Stalled(r.Context(), "orders", scan)); len(found) != 0 {
+			if found := must(r.ops.Stalled(r.Context(), "orders", ops.StalledOptions{Scan: scan})); len(found) != 0 {
 				r.Errorf("%+v", found)
 			}
 		}
 		r.wait(time.Minute)
 		for _, scan := range []bool{false, true} {
-			if found := must(r.ops.Stalled(r.Context(), "orders", scan)); len(found) != 1 || found[0].Record.Key != key || found[0].DeadFor != 30*time.Second {
+			if found := must(r.ops.Stalled(r.Context(), "orders", ops.StalledOptions{Scan: scan})); len(found) != 1 || found[0].Record.Key != key || found[0].DeadFor != 30*time.Second {
 				r.Errorf("scan %v: %+v", scan, found)
 			}
 		}
@@ -509,7 +511,7 @@ func TestStalled(t *testing.T) {
 
 // TestTargetByName: a target's own name goes before the name that another's workers have for it.
 func TestTargetByName(t *testing.T) {
-	o := must(ops.Open([]ops.Target{{Name: "eu", Known: "orders"}, {Name: "orders", Known: "orders-us"}}, nil))
+	o := must(ops.New([]ops.Target{{Name: "eu", Known: "orders"}, {Name: "orders", Known: "orders-us"}}, nil))
 	for name, want := range map[string]string{"orders": "orders", "eu": "eu", "orders-us": "orders"} {
 		if got := must(o.Target(name)); got.Name != want {
 			t.Errorf("%s is %s, want %s", name, got.Name, want)
@@ -549,7 +551,7 @@ func TestSeated(t *testing.T) {
 		if _, err := r.ops.Rules(r.Context(), "mails"); !errors.Is(err, ops.ErrUnknownQueue) {
 			t.Error(err)
 		}
-		bills := must(ops.Open([]ops.Target{{Name: "orders", Store: priced{Store: r.store}}}, nil))
+		bills := must(ops.New([]ops.Target{{Name: "orders", Store: priced{Store: r.store}}}, nil))
 		price := (*ops.ScanError)(nil)
 		if got, err := bills.QueuesWithWorkers(r.Context()); !errors.As(err, &price) || price.Records != 1000 {
 			t.Error(got, err)

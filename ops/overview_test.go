@@ -50,7 +50,7 @@ func (r *rig) seated(queues, workers, keys int) (o *ops.Ops, asks []*asked) {
 		of := dedupe.Key{Scope: "orders", Key: fmt.Sprint(k)}
 		r.settle(r.reclaim(of, 0), dedupe.Done, "")
 	}
-	return must(ops.Open(ts, &ops.Options{By: "ana"})), asks
+	return must(ops.New(ts, &ops.Options{By: "ana"})), asks
 }
 
 // TestOverviewCalls: what a look at five queues with 200 workers costs is as it says, however many
@@ -102,7 +102,7 @@ func TestBoardDeafQueue(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		queue := must(membroker.New(&membroker.Options{Name: "orders"}))
 		hung := &deafQueue{Broker: queue, until: make(chan struct{})}
-		o := must(ops.Open([]ops.Target{{Name: "hung", Queue: hung}, {Name: "orders", Queue: queue}}, nil))
+		o := must(ops.New([]ops.Target{{Name: "hung", Queue: hung}, {Name: "orders", Queue: queue}}, nil))
 		b := r.board(o, nil)
 		began := time.Now()
 		for range 4 {

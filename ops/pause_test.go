@@ -46,7 +46,7 @@ func TestPauseThatOutlastsTheQueue(t *testing.T) {
 		} {
 			c.queue.Broker = r.queue
 			other := must(membroker.New(&membroker.Options{Name: "mails"}))
-			o := must(ops.Open([]ops.Target{{Name: "mails", Queue: other, Store: r.store}, {Name: "orders", Queue: c.queue, Store: r.store}}, &ops.Options{By: "ana"}))
+			o := must(ops.New([]ops.Target{{Name: "mails", Queue: other, Store: r.store}, {Name: "orders", Queue: c.queue, Store: r.store}}, &ops.Options{By: "ana"}))
 			c.rule.Do, c.rule.Until, c.rule.Reason = control.Pause, time.Now().Add(c.d), "x"
 			p, perr := o.Cost(r.Context(), c.rule)
 			_, err := o.Pause(r.Context(), c.rule, &ops.RuleOptions{Follow: -1})

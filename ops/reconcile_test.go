@@ -198,7 +198,7 @@ func TestReconcileTable(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, ops.Options{}, func(r *rig) {
-				r.ops = must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: r.store, Scopes: []string{"orders", "mails"}}}, &ops.Options{By: "ana"}))
+				r.ops = must(ops.New([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: r.store, Scopes: []string{"orders", "mails"}}}, &ops.Options{By: "ana"}))
 				x := due(key.Key, c.ago)
 				ro := ops.ReconcileOptions{Letters: true, SendLost: true}
 				if c.plant != nil {
@@ -345,7 +345,7 @@ func TestResend(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		keys := dlq.Keys{[]byte(strings.Repeat("k", 32))}
 		letters := must(dlq.New(r.dead, &dlq.Options{LetterKeys: keys}))
-		r.ops = must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Letters: letters, Store: r.store, Scopes: []string{"orders"}}}, &ops.Options{By: "ana"}))
+		r.ops = must(ops.New([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Letters: letters, Store: r.store, Scopes: []string{"orders"}}}, &ops.Options{By: "ana"}))
 		for _, k := range []string{"L-1", "L-2"} {
 			r.settle(r.claimKey(k, time.Minute, "w"), dedupe.Failed, "timeout")
 		}
@@ -404,7 +404,7 @@ func TestResendFails(t *testing.T) {
 func TestReconcileGroups(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
 		fifo := must(membroker.New(&membroker.Options{Name: "orders", Preset: membroker.SQSFIFO}))
-		r.ops = must(ops.Open([]ops.Target{{Name: "orders", Queue: fifo, Store: r.store, Scopes: []string{"orders"}}}, &ops.Options{By: "ana"}))
+		r.ops = must(ops.New([]ops.Target{{Name: "orders", Queue: fifo, Store: r.store, Scopes: []string{"orders"}}}, &ops.Options{By: "ana"}))
 		e := r.reconcile(ops.ReconcileOptions{}, due("A-1", time.Hour))
 		for range 2 {
 			if got, _, err := r.ops.Resend(r.Context(), ops.ResendSpec{Evidence: e, Reason: "x"}); err != nil || got.Sent != 1 {

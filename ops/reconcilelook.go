@@ -129,8 +129,8 @@ func priceOf(ctx context.Context, s dedupe.Store, n, scopes int) ReconcileCost {
 		return c
 	}
 	each := int64(1)
-	if records, size, err := t.Size(ctx); err == nil && records > 0 {
-		each = max(1, (size/records+scanUnit-1)/scanUnit)
+	if size, err := t.Size(ctx); err == nil && size.Records > 0 {
+		each = max(1, (size.Bytes/size.Records+scanUnit-1)/scanUnit)
 	}
 	c.Units = int64(n) * each
 	c.Dollars = float64(c.Units) * scanDollars / 1e6

@@ -29,7 +29,7 @@ func (r *rig) wentBack(until time.Duration) {
 	if err != nil {
 		r.Fatal(err)
 	}
-	a, err := controlstore.Begin(r.Context(), r.store, control.Entry{Act: "pause", By: "onceq", Reason: rule.Reason, Queue: "orders"})
+	a, err := controlstore.Begin(r.Context(), r.store, control.AuditEntry{Act: "pause", By: "onceq", Reason: rule.Reason, Queue: "orders"})
 	if err == nil {
 		err = a.End(r.Context(), nil, nil)
 	}
@@ -113,7 +113,7 @@ func TestResendRetentionEnded(t *testing.T) {
 func TestReconcileDeadWorkers(t *testing.T) {
 	for _, profile := range []time.Duration{0, dedupe.DefaultRetention} {
 		bubble(t, ops.Options{}, func(r *rig) {
-			r.ops = must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, Store: r.store, Scopes: []string{"orders"}, Retention: profile}}, &ops.Options{By: "ana"}))
+			r.ops = must(ops.New([]ops.Target{{Name: "orders", Queue: r.queue, Store: r.store, Scopes: []string{"orders"}, Retention: profile}}, &ops.Options{By: "ana"}))
 			seat := must(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: "w"}))
 			if err := seat.Beat(r.Context(), &control.WorkerStatus{At: time.Now(), State: "running", Scope: "orders", Retention: 24 * time.Hour}); err != nil {
 				r.Fatal(err)
@@ -322,7 +322,7 @@ func TestReconcileRekeyed(t *testing.T) {
 // TestReconcileOwnScope: keys of a type with a scope of its own are where the worker's card says.
 func TestReconcileOwnScope(t *testing.T) {
 	bubble(t, ops.Options{}, func(r *rig) {
-		r.ops = must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: r.store}}, &ops.Options{By: "ana"}))
+		r.ops = must(ops.New([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: r.store}}, &ops.Options{By: "ana"}))
 		seat := must(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: "w"}))
 		card := &control.WorkerStatus{At: time.Now(), State: "running", Scope: "orders", Types: []string{"charge", "mail"}, Scopes: map[string]string{"mail": "mails"}, Retention: dedupe.DefaultRetention}
 		if err := seat.Beat(r.Context(), card); err != nil {

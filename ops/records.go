@@ -49,14 +49,22 @@ func attention(s dedupe.Status) bool {
 	return s == dedupe.Failed || s == dedupe.Parked || s == dedupe.Released
 }
 
-// Keys lists records of a target's store; an empty queue is the first target. With scan false it
-// lists what an index gives, and answers a *[ScanError] for everything else. The records of onceq's
-// own scopes, which begin with a ':', are left out. With q.Limit it is a page: the last record's
-// key as q.After gives the next one.
-func (o *Ops) Keys(ctx context.Context, queue string, q dedupe.Query, scan bool) iter.Seq2[*dedupe.Record, error] {
+// KeysQuery asks [Ops.Keys] for records.
+type KeysQuery struct {
+	dedupe.Query
+	// Scan lets the store read its table where no index answers the query. Without it the answer is
+	// a *[ScanError] then.
+	Scan bool
+}
+
+// Keys lists records of a target's store; an empty queue is the first target. The records of
+// onceq's own scopes, which begin with a ':', are left out. With a Limit it is a page: the last
+// record's key as After gives the next one.
+func (o *Ops) Keys(ctx context.Context, queue string, kq KeysQuery) iter.Seq2[*dedupe.Record, error] {
 	return func(yield func(*dedupe.Record, error) bool) {
 		s, err := o.storeOf(queue)
-		if err == nil && !scan {
+		q := kq.Query
+		if err == nil && !kq.Scan {
 			err = priced(ctx, s, &q)
 		}
 		if err != nil {
@@ -91,9 +99,9 @@ func priced(ctx context.Context, s dedupe.Store, q *dedupe.Query) error {
 	e := &ScanError{Records: -1}
 	if t, ok := broker.As[dedupe.Sized](s); ok {
 		e.Units, e.Dollars = -1, -1
-		if records, bytes, err := t.Size(ctx); err == nil {
-			e.Records = records
-			e.Units = max(1, (bytes+scanUnit-1)/scanUnit)
+		if size, err := t.Size(ctx); err == nil {
+			e.Records = size.Records
+			e.Units = max(1, (size.Bytes+scanUnit-1)/scanUnit)
 			e.Dollars = float64(e.Units) * scanDollars / 1e6
 		}
 		return e

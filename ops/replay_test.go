@@ -250,7 +250,7 @@ func (r *rig) actAs(ctx context.Context, by string) (done <-chan struct{}) {
 	r.Helper()
 	began, ended := make(chan struct{}), make(chan struct{})
 	store := &silenced{Store: r.store.Store.Store}
-	his := must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: store}}, &ops.Options{By: by}))
+	his := must(ops.New([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: store}}, &ops.Options{By: by}))
 	p := must(his.PlanPurge(ctx, ops.PurgeSpec{Queue: "orders", PurgeOptions: dlq.PurgeOptions{All: true}}))
 	go func() {
 		defer close(ended)

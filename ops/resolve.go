@@ -44,7 +44,7 @@ func (o *Ops) leaveStrays(ctx context.Context, p *ReplayPlan, of []Failure) erro
 	var scopes []string
 	for i := range p.Letters {
 		l := &p.Letters[i]
-		if l.Record != (dlq.Record{}) || l.Decision != dlq.Take {
+		if l.Record != (dlq.RecordKey{}) || l.Decision != dlq.Take {
 			continue
 		}
 		if scopes == nil {
@@ -79,7 +79,7 @@ func (o *Ops) leaveStrays(ctx context.Context, p *ReplayPlan, of []Failure) erro
 func (p *ReplayPlan) Of(f Failure) int {
 	for i := range p.Letters {
 		l := &p.Letters[i]
-		named := l.Record == dlq.Record(f.Key) || l.Record == dlq.Record{} && l.Key == f.Key.Key && l.Decision != dlq.Leave
+		named := l.Record == dlq.RecordKey(f.Key) || l.Record == dlq.RecordKey{} && l.Key == f.Key.Key && l.Decision != dlq.Leave
 		if named && l.Fence == f.Fence {
 			return i
 		}

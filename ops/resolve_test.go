@@ -78,7 +78,7 @@ func TestPlanLettersOfTwoScopes(t *testing.T) {
 		if p := must(r.ops.PlanLetters(r.Context(), spec, asked)); p.Of(asked[0]) < 0 || p.Count(dlq.Take) != 1 {
 			t.Errorf("%+v", p.Letters)
 		}
-		two := must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: twins{r.store}, Scopes: []string{"orders"}}}, &ops.Options{By: "ana"}))
+		two := must(ops.New([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: twins{r.store}, Scopes: []string{"orders"}}}, &ops.Options{By: "ana"}))
 		p := must(two.PlanLetters(r.Context(), spec, asked))
 		if p.Of(asked[0]) >= 0 || p.Count(dlq.Leave) != 1 || !strings.Contains(p.Letters[0].Why, "2 scopes have its key and fence") || p.Unknown != 0 {
 			t.Errorf("%+v", p.Letters)

@@ -24,7 +24,7 @@ import (
 
 // Errors of a Running.
 var (
-	// ErrTooMany: as many acts are under way as RunningOptions.Most allows.
+	// ErrTooMany: as many acts are under way as RunningOptions.MaxActs allows.
 	ErrTooMany = errors.New("ops: too many acts are under way")
 	// ErrPlanUsed: an act has begun with this plan already. Make another one.
 	ErrPlanUsed = errors.New("ops: the plan has been used already: make another one")
@@ -36,8 +36,8 @@ var (
 
 // RunningOptions set up a Running. The zero value, and nil, mean the defaults.
 type RunningOptions struct {
-	// Most is how many acts may be under way at once. Default 4; 1 to 64.
-	Most int
+	// MaxActs is how many acts may be under way at once. Default 4; 1 to 64.
+	MaxActs int
 	// AskFor is for how long a replay waits for somebody's word, its letters in its hands, where
 	// not all jobs of a batch are done at the end of CanaryWait, and none has failed. All done, it
 	// goes on by itself. At the end it ends by a [*dlq.CanaryError], as Ops.Replay does without
@@ -117,10 +117,10 @@ func NewRunning(ro *RunningOptions) (*Running, error) {
 		r.ro = *ro
 	}
 	o := &r.ro
-	o.Most, o.Kept, o.AskFor = cmp.Or(o.Most, 4), cmp.Or(o.Kept, 32), cmp.Or(o.AskFor, 15*time.Minute)
+	o.MaxActs, o.Kept, o.AskFor = cmp.Or(o.MaxActs, 4), cmp.Or(o.Kept, 32), cmp.Or(o.AskFor, 15*time.Minute)
 	switch {
-	case o.Most < 1 || o.Most > 64:
-		return nil, fmt.Errorf("ops: RunningOptions.Most is %d, want 1 to 64", o.Most)
+	case o.MaxActs < 1 || o.MaxActs > 64:
+		return nil, fmt.Errorf("ops: RunningOptions.MaxActs is %d, want 1 to 64", o.MaxActs)
 	case o.Kept < 1 || o.Kept > 1000:
 		return nil, fmt.Errorf("ops: RunningOptions.Kept is %d, want 1 to 1000", o.Kept)
 	}
@@ -212,7 +212,7 @@ func (r *Running) begin(o *Ops, a *runningAct, p *dlq.Plan, do func(ctx context.
 		return "", ErrClosed
 	case used:
 		return "", ErrPlanUsed
-	case live >= r.ro.Most:
+	case live >= r.ro.MaxActs:
 		return "", fmt.Errorf("%w: %d are", ErrTooMany, live)
 	}
 	r.used[a.plan] = p.Made

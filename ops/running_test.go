@@ -350,7 +350,7 @@ func TestRunningUsesAPlanOnce(t *testing.T) {
 
 // TestRunningRefuses: what cannot begin is refused before anything is begun, and says why.
 func TestRunningRefuses(t *testing.T) {
-	for want, o := range map[string]ops.RunningOptions{"Most is 65": {Most: 65}, "Most is -1": {Most: -1}, "Kept is 1001": {Kept: 1001}, "Kept is -1": {Kept: -1}} {
+	for want, o := range map[string]ops.RunningOptions{"MaxActs is 65": {MaxActs: 65}, "MaxActs is -1": {MaxActs: -1}, "Kept is 1001": {Kept: 1001}, "Kept is -1": {Kept: -1}} {
 		if _, err := ops.NewRunning(&o); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
@@ -359,7 +359,7 @@ func TestRunningRefuses(t *testing.T) {
 		for i := range 9 {
 			r.died(fmt.Sprint("k-", i))
 		}
-		x := r.running(&ops.RunningOptions{Most: 1, Kept: 1})
+		x := r.running(&ops.RunningOptions{MaxActs: 1, Kept: 1})
 		begin := func(change func(*ops.ReplayPlan), as string) (string, error) {
 			p := r.plan(dlq.ReplayOptions{PerSecond: 0.1})
 			change(p)
@@ -507,7 +507,7 @@ func TestRunningIsKilled(t *testing.T) {
 		dead := &severed{Broker: r.dead}
 		store := counted{rigs.NewStore(t)}
 		store.Store.Store = r.store.Store.Store // the same records, another process's connection
-		o := must(ops.Open([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: dead, Store: store}}, &ops.Options{By: "ana"}))
+		o := must(ops.New([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: dead, Store: store}}, &ops.Options{By: "ana"}))
 		x := must(ops.NewRunning(nil))
 		id := must(x.Replay(r.Context(), o, must(o.PlanReplay(r.Context(), ops.ReplaySpec{Queue: "orders", Reason: "x", ReplayOptions: dlq.ReplayOptions{PerSecond: 1}}))))
 		r.until(x, id, func(a *ops.RunningAct) bool { return a.Sent == 5 })

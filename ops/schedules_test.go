@@ -60,7 +60,7 @@ func TestSchedules(t *testing.T) {
 			}, nil)
 		}()
 		<-time.After(150 * time.Minute)
-		o, err := ops.Open([]ops.Target{{Name: "q", Queue: queue, Store: store, Scopes: []string{"jobs"}}}, nil)
+		o, err := ops.New([]ops.Target{{Name: "q", Queue: queue, Store: store, Scopes: []string{"jobs"}}}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

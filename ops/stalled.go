@@ -16,14 +16,19 @@ type Stalled struct {
 	DeadFor time.Duration
 }
 
-// Stalled finds the jobs of dead workers: those that their cards name, or, with scan, every claimed
-// record of the store whose lease has ended. A scan reads the table. Without it some may be
-// missing, because a card names a worker's oldest jobs only. Those that are dead longest come
-// first.
+// StalledOptions say where [Ops.Stalled] looks.
+type StalledOptions struct {
+	// Scan reads the store's table, for every claimed record whose lease has ended. Without it some
+	// may be missing, because a card names a worker's oldest jobs only.
+	Scan bool
+}
+
+// Stalled finds the jobs of dead workers: those that their cards name, or what a scan finds. Those
+// that are dead longest come first.
 //
 // Nothing needs to be done about them: the queue delivers their messages again, and whoever gets
 // one takes the job over.
-func (o *Ops) Stalled(ctx context.Context, queue string, scan bool) ([]Stalled, error) {
+func (o *Ops) Stalled(ctx context.Context, queue string, so StalledOptions) ([]Stalled, error) {
 	t, err := o.target(queue)
 	if err != nil {
 		return nil, err
@@ -39,7 +44,7 @@ func (o *Ops) Stalled(ctx context.Context, queue string, scan bool) ([]Stalled, 
 			found = append(found, Stalled{r, now.Sub(r.LeaseUntil)})
 		}
 	}
-	if scan {
+	if so.Scan {
 		for r, err := range s.List(ctx, dedupe.Query{Status: dedupe.Claimed, LeaseBefore: now}) {
 			if err != nil {
 				return nil, err

@@ -192,7 +192,7 @@ func killedAtRandom(t *testing.T, seed uint64) {
 						mine[i].To = p.Producer(w.queue)
 					}
 					ops := []onceqtest.Op{onceqtest.Claim, onceqtest.Settle, onceqtest.Send, onceqtest.Get, onceqtest.Renew}
-					kinds := []onceqtest.Kind{onceqtest.CrashBefore, onceqtest.CrashAfter}
+					kinds := []onceqtest.FaultKind{onceqtest.CrashBefore, onceqtest.CrashAfter}
 					p.At(onceqtest.Fault{Op: ops[r.IntN(len(ops))], N: 1 + r.IntN(60), Kind: kinds[r.IntN(2)]})
 					stop := w.start(p.Store(w.store), list(mine...), func(x *runner) {
 						x.every = time.Hour

@@ -164,7 +164,7 @@ func TestDocumentedPolicies(t *testing.T) {
 		if _, err := letters.StartRedrive(w.Context(), nil); err != nil {
 			w.Error(err)
 		}
-		if _, err := letters.Redrives(w.Context()); err != nil {
+		if _, err := letters.RedriveTasks(w.Context()); err != nil {
 			w.Error(err)
 		}
 		_, _ = letters.CancelRedrive(w.Context(), "over")

@@ -22,12 +22,12 @@ func TestBrokerThatNewDidNotMake(t *testing.T) {
 		_, _, checked := b.Check(ctx, awssqs.CheckOptions{})
 		_, visibility := b.VisibilityTimeout(ctx)
 		_, started := b.StartRedrive(ctx, nil)
-		_, listed := b.Redrives(ctx)
+		_, listed := b.RedriveTasks(ctx)
 		_, cancelled := b.CancelRedrive(ctx, "h")
 		holds := []broker.Hold{{Receipt: "r", For: time.Second}}
 		for call, err := range map[string]error{
 			"Receive": received, "Send": sent, "Depth": depth, "Redrive": policy, "Check": checked, "VisibilityTimeout": visibility,
-			"StartRedrive": started, "Redrives": listed, "CancelRedrive": cancelled,
+			"StartRedrive": started, "RedriveTasks": listed, "CancelRedrive": cancelled,
 			"Ack": b.Ack(ctx, []broker.Receipt{"r"}), "Nack": b.Nack(ctx, holds), "Extend": b.Extend(ctx, holds),
 		} {
 			if !errors.Is(err, broker.ErrClosed) {

@@ -147,7 +147,7 @@ func TestRedrive(t *testing.T) {
 			t.Fatal(handle, err)
 		}
 		<-time.After(1500 * time.Millisecond)
-		rs, err := d.Redrives(t.Context())
+		rs, err := d.RedriveTasks(t.Context())
 		if err != nil || len(rs) != 1 || rs[0].Status != "RUNNING" || rs[0].Handle != handle || rs[0].To != arnOf(url) || rs[0].PerSecond != 1 || rs[0].Started.IsZero() {
 			t.Errorf("the tasks are %+v, %v", rs, err)
 		}

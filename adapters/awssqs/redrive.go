@@ -26,8 +26,8 @@ type RedriveOptions struct {
 	PerSecond int
 }
 
-// Redrive is a task that moves messages out of a dead-letter queue.
-type Redrive struct {
+// RedriveTask is a task that moves messages out of a dead-letter queue.
+type RedriveTask struct {
 	// Handle names the task while it runs, for CancelRedrive; empty after.
 	Handle string
 	// Status is RUNNING, COMPLETED, CANCELLING, CANCELLED or FAILED; Failure says why it failed.
@@ -86,9 +86,9 @@ func (b *Broker) StartRedrive(ctx context.Context, o *RedriveOptions) (handle st
 	return deref(out.TaskHandle), nil
 }
 
-// Redrives lists the newest tasks of this queue, up to ten, the last one started first. It needs
-// sqs:ListMessageMoveTasks.
-func (b *Broker) Redrives(ctx context.Context) ([]Redrive, error) {
+// RedriveTasks lists the newest tasks of this queue, up to ten, the last one started first. It
+// needs sqs:ListMessageMoveTasks.
+func (b *Broker) RedriveTasks(ctx context.Context) ([]RedriveTask, error) {
 	const call = "redrives"
 	arn, err := b.queueARN(ctx, call)
 	if err != nil {
@@ -103,9 +103,9 @@ func (b *Broker) Redrives(ctx context.Context) ([]Redrive, error) {
 	if err != nil {
 		return nil, b.failed(ctx, call, err)
 	}
-	rs := make([]Redrive, len(out.Results))
+	rs := make([]RedriveTask, len(out.Results))
 	for i, e := range out.Results {
-		rs[i] = Redrive{
+		rs[i] = RedriveTask{
 			Handle: deref(e.TaskHandle), Status: deref(e.Status), Failure: deref(e.FailureReason), To: deref(e.DestinationArn),
 			Moved: e.ApproximateNumberOfMessagesMoved, Started: time.UnixMilli(e.StartedTimestamp),
 		}

@@ -90,7 +90,7 @@ func TestRelaySendsFullBatches(t *testing.T) {
 // group on a FIFO queue.
 func TestRelayToSQS(t *testing.T) {
 	for _, fifo := range []bool{false, true} {
-		for _, kind := range []onceqtest.Kind{onceqtest.CrashBefore, onceqtest.CrashAfter, onceqtest.Fail, onceqtest.LoseReply} {
+		for _, kind := range []onceqtest.FaultKind{onceqtest.CrashBefore, onceqtest.CrashAfter, onceqtest.Fail, onceqtest.LoseReply} {
 			for _, op := range []onceqtest.Op{onceqtest.Send, onceqtest.Ack} {
 				t.Run(fmt.Sprintf("fifo %v, %v of %s", fifo, kind, op), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) { relayed(t, fifo, onceqtest.Fault{Op: op, N: 2, Times: 2, Kind: kind}) })

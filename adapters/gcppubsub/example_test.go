@@ -17,7 +17,7 @@ import (
 
 // exampleServer stands for gcppubsub.Dial: the examples run on a server in memory.
 func exampleServer(ctx context.Context, names ...string) *pubsubfake.Server {
-	s := pubsubfake.New(pubsubfake.Options{})
+	s := pubsubfake.New(nil)
 	for _, name := range names {
 		topic, err := s.CreateTopic(ctx, &pubsubpb.Topic{Name: "projects/acme/topics/" + name})
 		if err != nil {

@@ -37,7 +37,7 @@ func (d dialled) CreateSubscription(ctx context.Context, in *pubsubpb.Subscripti
 // fake is a server that goes on with a pull whose caller has gone.
 func fake(t testing.TB, o pubsubfake.Options) *pubsubfake.Server {
 	o.StrandCancelled = true
-	s := pubsubfake.New(o)
+	s := pubsubfake.New(&o)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("pubsubfake: what was random plays again with Options.Seed %d", s.Seed())

@@ -14,7 +14,7 @@ import (
 	"github.com/onceq/onceq/broker"
 )
 
-// This file owns the Broker: what NewBroker makes of a topic and a subscription, how a subscription
+// This file owns the Broker: what New makes of a topic and a subscription, how a subscription
 // that failed is replaced, and how a call begins and fails. close.go has Close. Workers, Send and
 // dlq call a Broker's methods from many goroutines. b.mu guards the current source, the deliveries
 // (ledger.go) and what is known of waiting messages, and is held during no call. Who has b.turn may
@@ -55,13 +55,13 @@ var (
 	_ broker.Describer = (*Broker)(nil)
 )
 
-// NewBroker makes the driver of a topic and a subscription; it does no I/O. Where nothing is sent
+// New makes the driver of a topic and a subscription; it does no I/O. Where nothing is sent
 // the topic may be nil, and where nothing is received the subscription may. The calls that then
 // have no target are answered ErrUnsupported. Nobody else may receive from the subscription. Close
 // shuts it down, and leaves the topic open.
-func NewBroker(topic *pubsub.Topic, subscription *pubsub.Subscription, o Options) (*Broker, error) {
+func New(topic *pubsub.Topic, subscription *pubsub.Subscription, o Options) (*Broker, error) {
 	if topic == nil && subscription == nil {
-		return nil, errors.New("gocloudpubsub: NewBroker: neither a topic nor a subscription is given")
+		return nil, errors.New("gocloudpubsub: New: neither a topic nor a subscription is given")
 	}
 	b := &Broker{topic: topic}
 	b.sends, b.comes = kindOfTopic(topic), kindOfSubscription(subscription)
@@ -114,7 +114,7 @@ func (b *Broker) Describe() broker.Description {
 	return d
 }
 
-// closed is also true of a Broker that NewBroker did not make.
+// closed is also true of a Broker that New did not make.
 func (b *Broker) closed() bool { return b == nil || b.closing == nil || b.closing.Err() != nil }
 
 // shutdown ends a source once.
@@ -203,9 +203,9 @@ func (b *Broker) check(call string, n, most int) error {
 	case b.closed():
 		return b.wrap(call, broker.ErrClosed)
 	case call == callSend && b.topic == nil:
-		return b.wrap(call, unsupported("NewBroker was given no topic"))
+		return b.wrap(call, unsupported("New was given no topic"))
 	case call != callSend && b.current() == nil:
-		return b.wrap(call, unsupported("NewBroker was given no subscription"))
+		return b.wrap(call, unsupported("New was given no subscription"))
 	case n > most:
 		return b.wrap(call, unsupported("%d entries; a batch has at most %d", n, most))
 	}

@@ -11,7 +11,7 @@ import (
 
 func TestDescribe(t *testing.T) {
 	q := &tiny{}
-	b, err := gocloudpubsub.NewBroker(q.topic(), nil, gocloudpubsub.Options{})
+	b, err := gocloudpubsub.New(q.topic(), nil, gocloudpubsub.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 // Package gocloudpubsub lets onceq's workers run on the queues of gocloud.dev/pubsub:
 //
-//	queue, err := gocloudpubsub.NewBroker(topic, subscription, gocloudpubsub.Options{
+//	queue, err := gocloudpubsub.New(topic, subscription, gocloudpubsub.Options{
 //		Queue:  url, // of the SQS queue, or the Pub/Sub subscription's full name
 //		Reopen: func(ctx context.Context) (*pubsub.Subscription, error) { return open(ctx) },
 //	})
@@ -10,7 +10,7 @@
 //
 // # What it can do
 //
-// [NewBroker] makes a [github.com/onceq/onceq/broker.Broker] of a *pubsub.Topic and a
+// [New] makes a [github.com/onceq/onceq/broker.Broker] of a *pubsub.Topic and a
 // *pubsub.Subscription of any gocloud driver. What it can do depends on the driver, and Limits say
 // it. For SQS and Pub/Sub the drivers awssqs and gcppubsub do the same work with fewer calls; this
 // one is for programs that have gocloud already, and for gocloud's other drivers.

@@ -406,22 +406,22 @@ func TestOptions(t *testing.T) {
 		"Options.CallTimeout: 10m":                                             {Reopen: reopen, Visibility: time.Minute, CallTimeout: 10 * time.Minute},
 		"Options.CallTimeout: 5":                                               {Reopen: reopen, Visibility: time.Minute, CallTimeout: 5},
 	} {
-		_, err := gocloudpubsub.NewBroker(topic, sub, o)
+		_, err := gocloudpubsub.New(topic, sub, o)
 		if err == nil || !strings.HasPrefix(err.Error(), "gocloudpubsub: "+want) {
 			t.Errorf("%s: the answer is %v", want, err)
 		}
 	}
-	if _, err := gocloudpubsub.NewBroker(nil, nil, gocloudpubsub.Options{}); err == nil {
+	if _, err := gocloudpubsub.New(nil, nil, gocloudpubsub.Options{}); err == nil {
 		t.Error("a Broker without topic and subscription was made")
 	}
-	b, err := gocloudpubsub.NewBroker(topic, nil, gocloudpubsub.Options{})
+	b, err := gocloudpubsub.New(topic, nil, gocloudpubsub.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 1}); !errors.Is(err, broker.ErrUnsupported) {
 		t.Errorf("a Receive without a subscription was answered: %v", err)
 	}
-	if b, err = gocloudpubsub.NewBroker(nil, sub, gocloudpubsub.Options{Reopen: reopen, Visibility: time.Minute}); err != nil {
+	if b, err = gocloudpubsub.New(nil, sub, gocloudpubsub.Options{Reopen: reopen, Visibility: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := b.Send(t.Context(), []broker.Outgoing{{Body: []byte("a")}}); !errors.Is(err, broker.ErrUnsupported) {

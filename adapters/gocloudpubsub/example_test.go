@@ -17,7 +17,7 @@ import (
 )
 
 // A worker on a topic and a subscription of gocloud.
-func ExampleNewBroker() {
+func ExampleNew() {
 	ctx, stop := context.WithTimeout(context.Background(), time.Minute)
 	defer stop()
 	topic := mempubsub.NewTopic()
@@ -30,7 +30,7 @@ func ExampleNewBroker() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	orders, err := gocloudpubsub.NewBroker(topic, subscription, gocloudpubsub.Options{
+	orders, err := gocloudpubsub.New(topic, subscription, gocloudpubsub.Options{
 		Reopen: subscribe, Visibility: 30 * time.Second,
 	})
 	if err != nil {

@@ -68,7 +68,7 @@ func TestConformancePubSub(t *testing.T) {
 // time sees who waits on them.
 func inMemory(t testing.TB) *google {
 	t.Helper()
-	l, server := bufconn.Listen(1<<20), pubsubfake.New(pubsubfake.Options{})
+	l, server := bufconn.Listen(1<<20), pubsubfake.New(nil)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	t.Cleanup(func() {
@@ -97,7 +97,7 @@ func TestConformancePubSubServer(t *testing.T) {
 // The suite asks a queue that is not there without a wait. Over gRPC, beside all of its other
 // cases, gocloud has no answer so soon.
 func TestMissingOnPubSub(t *testing.T) {
-	_, address := pubsubfake.Start(t, pubsubfake.Options{})
+	_, address := pubsubfake.Start(t, nil)
 	g := dial(t, address, "shop")
 	b := brokerOnPubSub(t, g, g.project+"/topics/none", g.project+"/subscriptions/none", gocloudpubsub.Options{Visibility: 10 * time.Second})
 	if _, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Wait: -1}); !errors.Is(err, broker.ErrNotFound) {

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { gocloudtest.Main(m) }
 // sleep for a while after an empty look.
 func makeBroker(t testing.TB, topic *pubsub.Topic, sub *pubsub.Subscription, o gocloudpubsub.Options) *gocloudpubsub.Broker {
 	t.Helper()
-	b, err := gocloudpubsub.NewBroker(topic, sub, o)
+	b, err := gocloudpubsub.New(topic, sub, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/onceq/onceq/internal/durations"
 )
 
-// This file owns what a user sets, and how it is checked. NewBroker calls complete once. Nothing is
+// This file owns what a user sets, and how it is checked. New calls complete once. Nothing is
 // locked, because the answer is a copy.
 
 const (

@@ -89,7 +89,7 @@ func TestPartnersOnSQS(t *testing.T) {
 
 // Our own driver of Pub/Sub is at one end, gocloud's at the other.
 func TestPartnersOnPubSub(t *testing.T) {
-	server, address := pubsubfake.Start(t, pubsubfake.Options{})
+	server, address := pubsubfake.Start(t, nil)
 	g := dial(t, address, "shop")
 	topic := g.makeTopic(t)
 	sub := g.makeSubscription(t, topic, nil)
@@ -103,7 +103,7 @@ func TestPartnersOnPubSub(t *testing.T) {
 	if err := theirs.Close(); err != nil {
 		t.Fatal(err)
 	}
-	theirs, err = gocloudpubsub.NewBroker(theirsTopic(t, g, topic), nil, gocloudpubsub.Options{})
+	theirs, err = gocloudpubsub.New(theirsTopic(t, g, topic), nil, gocloudpubsub.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // A Queue that is no URL: SQS's emulators take a name for one, and AWS answers each call with an
-// error that names no option. So NewBroker refuses it.
+// error that names no option. So New refuses it.
 func TestQueueIsNoURL(t *testing.T) {
 	c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
 	sub := subscribeSQS(t.Context(), c, "https://sqs.us-east-1.amazonaws.com/000000000000/orders")
@@ -20,7 +20,7 @@ func TestQueueIsNoURL(t *testing.T) {
 		"projects/PROJECT/subscriptions/orders",
 		"https://sqs.us-east-1.amazonaws.com/",
 	} {
-		_, err := gocloudpubsub.NewBroker(nil, sub, gocloudpubsub.Options{Reopen: never, Queue: queue})
+		_, err := gocloudpubsub.New(nil, sub, gocloudpubsub.Options{Reopen: never, Queue: queue})
 		if err == nil || !strings.HasPrefix(err.Error(), "gocloudpubsub: Options.Queue: ") || !strings.Contains(err.Error(), queue) {
 			t.Errorf("the Queue %q is answered: %v", queue, err)
 		}

@@ -20,8 +20,8 @@
 // each line carries three labels more without it.
 //
 // No label ever holds a key, an id, an owner or the text of an error. A job's type is the choice of
-// whoever sends it, so at most Options.Types of them become labels, and at most Options.Classes
-// classes of errors. The others are "_other".
+// whoever sends it, so at most Options.MaxTypes of them become labels, and at most
+// Options.MaxClasses classes of errors. The others are "_other".
 //
 // # Traces
 //

@@ -21,9 +21,9 @@ import (
 
 func TestOptions(t *testing.T) {
 	for field, o := range map[string]otelonceq.Options{
-		"Options.Types is 9, want 10 to 10000":    {Types: 9},
-		"Options.Types is -1":                     {Types: -1},
-		"Options.Classes is 10001, want 10 to 10": {Classes: 10001},
+		"Options.MaxTypes is 9, want 10 to 10000":    {MaxTypes: 9},
+		"Options.MaxTypes is -1":                     {MaxTypes: -1},
+		"Options.MaxClasses is 10001, want 10 to 10": {MaxClasses: 10001},
 	} {
 		if tel, err := otelonceq.New(&o); tel != nil || err == nil || !strings.Contains(err.Error(), field) {
 			t.Errorf("New answers %v, want %q", err, field)
@@ -66,7 +66,7 @@ func distinct(fs families, label string) map[string]bool {
 // Types are a sender's choice and classes a handler's: neither may fill the memory of whoever keeps
 // the metrics.
 func TestCardinalityIsBounded(t *testing.T) {
-	r := newRig(t, rigOptions{noTraces: true, Options: otelonceq.Options{Known: []string{"charge", "mail"}}})
+	r := newRig(t, rigOptions{noTraces: true, Options: otelonceq.Options{KnownTypes: []string{"charge", "mail"}}})
 	o := r.tel.Observer()
 	for i := range 10_000 {
 		o.JobEnded(context.Background(), &onceq.JobReport{
@@ -107,7 +107,7 @@ func TestCardinalityIsBounded(t *testing.T) {
 // into one series. Which ones these are must not change from scrape to scrape, because a counter
 // that jumps back looks like a restart.
 func TestBeyondTheLimitOfTheSDK(t *testing.T) {
-	r := newRig(t, rigOptions{noTraces: true, Options: otelonceq.Options{Types: 10_000}})
+	r := newRig(t, rigOptions{noTraces: true, Options: otelonceq.Options{MaxTypes: 10_000}})
 	o := r.tel.Observer()
 	series := func() (sum float64, of map[string]float64) {
 		of = make(map[string]float64)

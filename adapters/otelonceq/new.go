@@ -15,9 +15,9 @@ func New(o *Options) (*Telemetry, error) {
 	}
 	t := &Telemetry{
 		o: c, log: c.Logger, traces: newTracing(c.TracerProvider), carry: propagators{c.Propagator},
-		types:    newGuard("job types", "Types", c.Types, c.Known, c.Logger),
-		limiters: newGuard("limiters", "Classes", c.Classes, nil, c.Logger),
-		classes:  newGuard("error classes", "Classes", c.Classes-len(ownClasses), ownClasses, c.Logger),
+		types:    newGuard("job types", "MaxTypes", c.MaxTypes, c.KnownTypes, c.Logger),
+		limiters: newGuard("limiters", "MaxClasses", c.MaxClasses, nil, c.Logger),
+		classes:  newGuard("error classes", "MaxClasses", c.MaxClasses-len(ownClasses), ownClasses, c.Logger),
 		pauses:   make(map[pause]float64),
 	}
 	t.meter = c.MeterProvider.Meter(scopeName, metric.WithInstrumentationVersion(version()), metric.WithSchemaURL(schemaURL))
@@ -39,7 +39,7 @@ func New(o *Options) (*Telemetry, error) {
 }
 
 // ownClasses are those of the library that always become labels, because alerts and people ask for
-// them. They count among Options.Classes.
+// them. They count among Options.MaxClasses.
 var ownClasses = []string{
 	onceq.ClassInterrupted, onceq.ClassAttempts, onceq.ClassError, onceq.ClassPermanent, onceq.ClassTimeout, onceq.ClassPanic,
 	onceq.ClassLease, onceq.ClassDecode,

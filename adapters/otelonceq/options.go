@@ -13,10 +13,10 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
-// The defaults of Options.Types and Options.Classes, and how much they may be raised.
+// The defaults of Options.MaxTypes and Options.MaxClasses, and how much they may be raised.
 const (
-	DefaultTypes   = 100
-	DefaultClasses = 50
+	defaultTypes   = 100
+	defaultClasses = 50
 	minLabels      = 10
 	maxLabels      = 10_000
 )
@@ -34,13 +34,14 @@ type Options struct {
 	// Parent makes the sender's span the parent of the handler's. Default false: a trace of its
 	// own, with a link, as the conventions have it.
 	Parent bool
-	// Types and Classes are how many distinct job types, and error classes, become labels; others
-	// are "_other". Default 100 and 50; 10 to 10,000 each. Classes bounds the limiters as well.
-	Types, Classes int
-	// Known are job types that always become labels, beside the first Types others. Give
+	// MaxTypes and MaxClasses are how many distinct job types, and error classes, become labels;
+	// others are "_other". Default 100 and 50; 10 to 10,000 each. MaxClasses bounds the limiters as
+	// well.
+	MaxTypes, MaxClasses int
+	// KnownTypes are job types that always become labels, beside the first MaxTypes others. Give
 	// mux.Types(), so that types that somebody made up cannot take the place of those that have a
 	// handler. The types of the Workers that Telemetry.Worker is given are known without this.
-	Known []string
+	KnownTypes []string
 	// NoConventions leaves out messaging.*, the metrics of OpenTelemetry's conventions. Default
 	// false: they are recorded beside jobs.*.
 	NoConventions bool
@@ -75,8 +76,8 @@ func (o *Options) withDefaults() Options {
 	if c.MeterProvider == nil {
 		c.MeterProvider = otel.GetMeterProvider()
 	}
-	c.Types = cmp.Or(c.Types, DefaultTypes)
-	c.Classes = cmp.Or(c.Classes, DefaultClasses)
+	c.MaxTypes = cmp.Or(c.MaxTypes, defaultTypes)
+	c.MaxClasses = cmp.Or(c.MaxClasses, defaultClasses)
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
@@ -87,7 +88,7 @@ func (o *Options) check() error {
 	for _, f := range []struct {
 		field string
 		n     int
-	}{{"Types", o.Types}, {"Classes", o.Classes}} {
+	}{{"MaxTypes", o.MaxTypes}, {"MaxClasses", o.MaxClasses}} {
 		if f.n < minLabels || f.n > maxLabels {
 			return fmt.Errorf("otelonceq: Options.%s is %d, want %d to %d, or 0 for the default", f.field, f.n, minLabels, maxLabels)
 		}

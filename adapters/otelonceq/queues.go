@@ -24,7 +24,7 @@ import (
 
 // The bounds and the default of QueueOptions.
 const (
-	DefaultEvery   = 30 * time.Second
+	defaultEvery   = 30 * time.Second
 	minEvery       = time.Second
 	maxEvery       = time.Hour
 	defaultTimeout = 5 * time.Second
@@ -37,7 +37,7 @@ const (
 // depth could not be read for three rounds is left out of the metrics until it can. An error names
 // the field and the queue.
 func (t *Telemetry) Queues(o QueueOptions, qs ...Queue) (stop func(), err error) {
-	o.Every, o.Timeout = cmp.Or(o.Every, DefaultEvery), cmp.Or(o.Timeout, defaultTimeout)
+	o.Every, o.Timeout = cmp.Or(o.Every, defaultEvery), cmp.Or(o.Timeout, defaultTimeout)
 	switch {
 	case o.Every < minEvery || o.Every > maxEvery:
 		return nil, fmt.Errorf("otelonceq: QueueOptions.Every is %v, want %v to %v", o.Every, minEvery, maxEvery)

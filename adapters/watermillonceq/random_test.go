@@ -76,7 +76,7 @@ func randomWorld(t *testing.T, w *world, seed uint64) {
 			ops := []onceqtest.Op{
 				onceqtest.Claim, onceqtest.Settle, onceqtest.Renew, onceqtest.Ack, onceqtest.Nack, onceqtest.Extend, onceqtest.Receive, onceqtest.Send,
 			}
-			kinds := []onceqtest.Kind{onceqtest.Fail, onceqtest.LoseReply, onceqtest.Slow, onceqtest.SlowReply}
+			kinds := []onceqtest.FaultKind{onceqtest.Fail, onceqtest.LoseReply, onceqtest.Slow, onceqtest.SlowReply}
 			p.At(onceqtest.Fault{
 				Op: ops[draw.IntN(len(ops))], N: 1 + draw.IntN(20), Kind: kinds[draw.IntN(len(kinds))],
 				Delay: time.Duration(1+draw.IntN(3000)) * time.Millisecond,

@@ -337,7 +337,7 @@ func TestMostActs(t *testing.T) {
 		letters := must(dlq.New(dead, &dlq.Options{Wait: 5 * time.Millisecond}))
 		targets = append(targets, ops.Target{Name: name, Queue: live, DeadLetters: dead, Letters: letters, Store: n.store})
 	}
-	n.ops = must(ops.Open(targets, nil))
+	n.ops = must(ops.New(targets, nil))
 	n.open(&Options{Access: who("ana", All)})
 	run, first := "", ""
 	for i := range MaxActs + 1 {

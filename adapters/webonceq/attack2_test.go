@@ -96,7 +96,7 @@ func TestWhereAnEndLeads(t *testing.T) {
 func TestBadCallbacks(t *testing.T) {
 	n := newNight(t, nil).usual()
 	letters := must(dlq.New(n.dead, &dlq.Options{Wait: 5 * time.Millisecond}))
-	n.ops = must(ops.Open([]ops.Target{{Name: "orders", Queue: n.orders, DeadLetters: n.dead, Letters: letters, Store: n.store}}, &ops.Options{
+	n.ops = must(ops.New([]ops.Target{{Name: "orders", Queue: n.orders, DeadLetters: n.dead, Letters: letters, Store: n.store}}, &ops.Options{
 		Redact: func(m *broker.Message) { *m = broker.Message{} },
 	}))
 	n.open(&Options{Access: who("ana", All), Keep: func(dlq.Entry) error { panic("keep") }})

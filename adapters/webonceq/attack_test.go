@@ -51,7 +51,7 @@ func TestHiddenTroubles(t *testing.T) {
 	t.Parallel() // the store is asked for a while
 	n := newNight(t, nil).usual()
 	s := &sick{Store: n.store}
-	n.ops = must(ops.Open([]ops.Target{{Name: "orders", Queue: n.orders, DeadLetters: n.dead, Store: s, Scopes: []string{"shop:charge"}}}, &ops.Options{By: "the program"}))
+	n.ops = must(ops.New([]ops.Target{{Name: "orders", Queue: n.orders, DeadLetters: n.dead, Store: s, Scopes: []string{"shop:charge"}}}, &ops.Options{By: "the program"}))
 	n.open(&Options{Access: who("ana", All&^Bodies)})
 	screens := n.screens()
 	plan := n.planned("plan", n.group())
@@ -140,7 +140,7 @@ func TestExportToWhoDoesNotRead(t *testing.T) {
 // The rule: what panics while a plan is made ends the plan alone.
 func TestPlanPanics(t *testing.T) {
 	n := newNight(t, nil).usual()
-	n.ops = must(ops.Open([]ops.Target{{Name: "orders", Queue: n.orders, DeadLetters: n.dead, Letters: must(dlq.New(panics{n.dead}, &dlq.Options{Name: "orders-dead"})), Store: n.store}}, &ops.Options{By: "p"}))
+	n.ops = must(ops.New([]ops.Target{{Name: "orders", Queue: n.orders, DeadLetters: n.dead, Letters: must(dlq.New(panics{n.dead}, &dlq.Options{Name: "orders-dead"})), Store: n.store}}, &ops.Options{By: "p"}))
 	n.open(&Options{Access: who("ana", All)})
 	w := n.post("/q/orders/plan", url.Values{})
 	if body := n.get(n.made(w.Header().Get("Location"))).Body.String(); !strings.Contains(body, "panicked") {

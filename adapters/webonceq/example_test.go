@@ -25,7 +25,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	o, err := ops.Open([]ops.Target{{Name: "orders", Queue: queue, Store: store}}, nil)
+	o, err := ops.New([]ops.Target{{Name: "orders", Queue: queue, Store: store}}, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

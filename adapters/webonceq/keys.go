@@ -349,7 +349,7 @@ func (p *Page) keys(a *ask) error {
 		}
 		query.Limit = 0
 	}
-	for r, err := range a.ops.Keys(ctx, queue, query, d.Scan) {
+	for r, err := range a.ops.Keys(ctx, queue, ops.KeysQuery{Query: query, Scan: d.Scan}) {
 		if price := (*ops.ScanError)(nil); errors.As(err, &price) {
 			d.Price = sentence(price)
 			break

@@ -39,7 +39,7 @@ func large(t testing.TB) *Page {
 			})
 		}
 	}
-	n.ops = must(ops.Open(targets, nil))
+	n.ops = must(ops.New(targets, nil))
 	n.open(&Options{Access: who("ana", All)})
 	return n.page
 }

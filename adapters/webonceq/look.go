@@ -247,7 +247,7 @@ func (p *Page) queueScreen(a *ask, status int, change func(*view)) error {
 	if q.Sum.Dead > 0 {
 		ctx, cancel := a.within()
 		defer cancel()
-		if d.Stalled, err = a.ops.Stalled(ctx, name, false); err != nil {
+		if d.Stalled, err = a.ops.Stalled(ctx, name, ops.StalledOptions{}); err != nil {
 			d.StalledErr = a.trouble(err)
 		}
 		d.Stalled = d.Stalled[:min(len(d.Stalled), shownJobs)]

@@ -45,7 +45,7 @@ func newNight(t testing.TB, o *Options) *night {
 	n := &night{t: t, store: must(memstore.New(nil)), orders: must(membroker.New(&membroker.Options{Name: "orders"})), dead: must(membroker.New(&membroker.Options{Name: "orders-dead"}))}
 	invoices := must(membroker.New(&membroker.Options{Name: "invoices"}))
 	letters := must(dlq.New(n.dead, &dlq.Options{Wait: 5 * time.Millisecond}))
-	n.ops = must(ops.Open([]ops.Target{
+	n.ops = must(ops.New([]ops.Target{
 		{Name: "orders", Queue: n.orders, DeadLetters: n.dead, Letters: letters, Store: n.store},
 		{Name: "invoices", Queue: invoices, Store: n.store},
 	}, &ops.Options{By: "the program"}))

@@ -45,7 +45,7 @@ func New(o *ops.Ops, options *Options) (*Page, error) {
 	if p.board, err = ops.NewBoard(o, nil); err != nil {
 		return nil, err
 	}
-	if p.running, err = ops.NewRunning(&ops.RunningOptions{Most: MaxActs, Board: p.board}); err != nil {
+	if p.running, err = ops.NewRunning(&ops.RunningOptions{MaxActs: MaxActs, Board: p.board}); err != nil {
 		return nil, err
 	}
 	p.route()

@@ -22,7 +22,7 @@ import (
 
 // dial stands for Application Default Credentials: a server of this process.
 func dial() (opt option.ClientOption, stop func()) {
-	srv := firestorefake.New(firestorefake.Options{})
+	srv := firestorefake.New(nil)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)

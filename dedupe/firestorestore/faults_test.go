@@ -155,7 +155,7 @@ func TestRefusals(t *testing.T) {
 		"Datastore mode": "native mode", "no database": "databases create", "the API is switched off": "services enable",
 		"no role": "roles/datastore.user", "quota": "quota is used up",
 	}
-	for _, r := range firestorefake.Refusals {
+	for _, r := range firestorefake.Refusals() {
 		t.Run(r.Name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, srv *firestorefake.Server, s *Store) {
 				srv.SetFaults(r.Fault(""))

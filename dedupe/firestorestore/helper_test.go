@@ -54,7 +54,7 @@ func emulator(tb testing.TB, opts ...grpc.DialOption) *world {
 // fake is the server of tests, in memory.
 func fake(tb testing.TB, fs ...firestorefake.Fault) (*firestorefake.Server, *world) {
 	tb.Helper()
-	srv, conn := firestorefake.Conn(tb, firestorefake.Options{Faults: fs})
+	srv, conn := firestorefake.Conn(tb, &firestorefake.Options{Faults: fs})
 	return srv, dial(tb, "p", option.WithGRPCConn(conn))
 }
 

@@ -144,7 +144,7 @@ func (p *process) waitForCount(t *testing.T, text string, n int) {
 // Firestore, and on PostgreSQL.
 func TestWithSettings(t *testing.T) {
 	t.Run("Firestore", func(t *testing.T) {
-		_, address := firestorefake.Start(t, firestorefake.Options{})
+		_, address := firestorefake.Start(t, nil)
 		testWithSettings(t, "FIRESTORE_EMULATOR_HOST="+address)
 	})
 	t.Run("PostgreSQL", func(t *testing.T) { testWithSettings(t, "DATABASE_URL="+localstack.Postgres(t).URL) })

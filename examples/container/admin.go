@@ -29,7 +29,7 @@ func serveAdmin(ctx context.Context, s settings, q queues, store dedupe.Store, l
 	if dead, ok := q.dead.(broker.Broker); ok && s.subscription == "" { // a topic alone cannot be read
 		t.DeadLetters = dead
 	}
-	o, err := ops.Open([]ops.Target{t}, nil)
+	o, err := ops.New([]ops.Target{t}, nil)
 	if err != nil {
 		return nil, err
 	}

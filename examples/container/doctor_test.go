@@ -37,7 +37,7 @@ func TestDoctorFindsNothing(t *testing.T) {
 	require.NoError(t, err)
 	dead, err := awssqs.New(w.client, w.letter, nil)
 	require.NoError(t, err)
-	o, err := ops.Open([]ops.Target{{Name: "orders", Queue: queue, DeadLetters: dead, Store: store}}, nil)
+	o, err := ops.New([]ops.Target{{Name: "orders", Queue: queue, DeadLetters: dead, Store: store}}, nil)
 	require.NoError(t, err)
 	options := ops.DoctorOptions{Letters: true, Write: true, Services: []ops.ServiceCheck{{Check: "sqs", Ask: func(ctx context.Context) (fs []dedupe.Fault, err error) {
 		_, texts, err := queue.Check(ctx, awssqs.CheckOptions{})

@@ -32,8 +32,8 @@ type pubsubTown struct {
 
 func newPubSubTown(t *testing.T) *pubsubTown {
 	t.Helper()
-	server, address := pubsubfake.Start(t, pubsubfake.Options{})
-	_, keys := firestorefake.Start(t, firestorefake.Options{})
+	server, address := pubsubfake.Start(t, nil)
+	_, keys := firestorefake.Start(t, nil)
 	w := &pubsubTown{Server: server, bankTest: newBank(t), t: t}
 	for topic, sub := range map[string]string{orderTopic: orderSub, letterTopic: letterReader} {
 		_, err := server.CreateTopic(t.Context(), &pubsubpb.Topic{Name: topic})

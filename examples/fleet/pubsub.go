@@ -34,7 +34,7 @@ func servePubSub(ctx context.Context) (service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := pubsubfake.New(pubsubfake.Options{StrandCancelled: true})
+	s := pubsubfake.New(&pubsubfake.Options{StrandCancelled: true})
 	go func() { _ = s.Serve(l) }()
 	context.AfterFunc(ctx, s.Close)
 	return pubsubService{s, l.Addr().String()}, nil

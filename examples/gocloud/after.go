@@ -11,14 +11,14 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 )
 
-// after is receive with onceq. The three calls NewBroker, NewProcessor and Worker stand in the
-// place of its loop. In earnest the store is a database, which all workers share.
+// after is receive with onceq. The three calls gocloudpubsub.New, NewProcessor and Worker stand in
+// the place of its loop. In earnest the store is a database, which all workers share.
 func after(ctx context.Context, orders *pubsub.Subscription, ship func(context.Context, string) error) error {
 	store, err := memstore.New(nil)
 	if err != nil {
 		return err
 	}
-	queue, err := gocloudpubsub.NewBroker(nil, orders, gocloudpubsub.Options{Visibility: deadline, Reopen: reopen})
+	queue, err := gocloudpubsub.New(nil, orders, gocloudpubsub.Options{Visibility: deadline, Reopen: reopen})
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ const left = "examples/producers: TypeScript, and the Python client that the mac
 // one once. The worker does each once, and it reads what the program wrote.
 func TestProducers(t *testing.T) {
 	server := sqsfake.Start(t, nil)
-	pubsub, address := pubsubfake.Start(t, pubsubfake.Options{})
+	pubsub, address := pubsubfake.Start(t, nil)
 	_, err := pubsub.CreateTopic(t.Context(), &pubsubpb.Topic{Name: topic})
 	require.NoError(t, err)
 	_, err = pubsub.CreateSubscription(t.Context(), &pubsubpb.Subscription{Name: subscription, Topic: topic, AckDeadlineSeconds: 60})

@@ -205,7 +205,7 @@ func TestCrashInEachGapOfEachTrouble(t *testing.T) {
 		for n, calls := range quiet.calls {
 			for op, most := range calls {
 				for i := range most {
-					for _, kind := range []onceqtest.Kind{onceqtest.CrashBefore, onceqtest.CrashAfter} {
+					for _, kind := range []onceqtest.FaultKind{onceqtest.CrashBefore, onceqtest.CrashAfter} {
 						s := &strike{n, onceqtest.Fault{Op: op, N: i + 1, Kind: kind}}
 						t.Run(fmt.Sprintf("delivery %d, %v", n+1, s.fault), func(t *testing.T) {
 							r := once(t, s)

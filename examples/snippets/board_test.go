@@ -31,7 +31,7 @@ func TestScreen(t *testing.T) {
 		_, err = dead.Send(t.Context(), []broker.Outgoing{{Body: []byte("{}")}})
 		require.NoError(t, err)
 	}
-	o, err := ops.Open([]ops.Target{{Name: "orders", Queue: orders, DeadLetters: dead, Letters: letters, Store: store}}, nil)
+	o, err := ops.New([]ops.Target{{Name: "orders", Queue: orders, DeadLetters: dead, Letters: letters, Store: store}}, nil)
 	require.NoError(t, err)
 	board, err := ops.NewBoard(o, nil)
 	require.NoError(t, err)

@@ -54,7 +54,7 @@ func TestComingFromJobs(t *testing.T) {
 			return steps(ctx, j, i)
 		})
 		require.NoError(t, err)
-		o, err := ops.Open([]ops.Target{{Name: "invoices", Queue: queue, DeadLetters: dead, Store: store}}, &ops.Options{By: "ana"})
+		o, err := ops.New([]ops.Target{{Name: "invoices", Queue: queue, DeadLetters: dead, Store: store}}, &ops.Options{By: "ana"})
 		require.NoError(t, err)
 		_, err = o.Cancel(ctx, ops.CancelSpec{Key: dedupe.Key{Scope: "shop:invoice", Key: "withdrawn"}, Reason: "x"})
 		require.NoError(t, err)

@@ -13,7 +13,7 @@ import (
 
 // The bolts of docs/backend-firestore.md are taken once, though the order came twice.
 func TestDeductDoc(t *testing.T) {
-	_, address := firestorefake.Start(t, firestorefake.Options{})
+	_, address := firestorefake.Start(t, nil)
 	t.Setenv("FIRESTORE_EMULATOR_HOST", address)
 	client, store, err := openKeys(t.Context(), "p")
 	require.NoError(t, err)

@@ -15,7 +15,7 @@ import (
 )
 
 func fromGoCloud(ctx context.Context, orders *pubsub.Subscription, store dedupe.Store, ship onceq.HandlerFunc, o gocloudpubsub.Options) error {
-	queue, err := gocloudpubsub.NewBroker(nil, orders, o)
+	queue, err := gocloudpubsub.New(nil, orders, o)
 	if err != nil {
 		return err
 	}

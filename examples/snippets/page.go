@@ -14,7 +14,7 @@ import (
 
 // shown names the queues that the page shows, each with its dead letters and its workers' store.
 func shown(orders, dead broker.Broker, store dedupe.Store) (*ops.Ops, error) {
-	return ops.Open([]ops.Target{{Name: "orders", Queue: orders, DeadLetters: dead, Store: store}}, nil)
+	return ops.New([]ops.Target{{Name: "orders", Queue: orders, DeadLetters: dead, Store: store}}, nil)
 }
 
 // onlooking mounts the page for people of this host, who look.

@@ -20,7 +20,7 @@ import (
 func newOrders(t testing.TB) *gcppubsub.Broker {
 	t.Helper()
 	const topic, subscription = "projects/acme/topics/orders", "projects/acme/subscriptions/orders-workers"
-	server := pubsubfake.New(pubsubfake.Options{})
+	server := pubsubfake.New(nil)
 	t.Cleanup(func() { server.Close() })
 	if _, err := server.CreateTopic(t.Context(), &pubsubpb.Topic{Name: topic}); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func TestReconcileNightly(t *testing.T) {
 	require.NoError(t, err)
 	letters, err := dlq.New(dead, &dlq.Options{Wait: 10 * time.Millisecond})
 	require.NoError(t, err)
-	o, err := ops.Open([]ops.Target{{Name: "orders", Queue: orders, DeadLetters: dead, Letters: letters, Store: store, Scopes: []string{"orders"}}}, &ops.Options{By: "cron"})
+	o, err := ops.New([]ops.Target{{Name: "orders", Queue: orders, DeadLetters: dead, Letters: letters, Store: store, Scopes: []string{"orders"}}}, &ops.Options{By: "cron"})
 	require.NoError(t, err)
 	list := func(yield func(ops.Expected, error) bool) {
 		yield(ops.Expected{

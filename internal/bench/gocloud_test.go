@@ -78,7 +78,7 @@ func gocloudWorker(cfg onceq.WorkerConfig, receives *awssnssqs.SubscriptionOptio
 		if known {
 			o.Queue = w.q.url
 		}
-		queue, err := gocloudpubsub.NewBroker(nil, sub, o)
+		queue, err := gocloudpubsub.New(nil, sub, o)
 		if err != nil {
 			tb.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 // servePubSub serves Pub/Sub behind a line on which a round trip takes so long: each way takes
 // half. A delay of the calls alone would let a stream, which nobody asks, answer at once.
 func servePubSub(ln net.Listener, trip time.Duration, gone <-chan struct{}) error {
-	s := pubsubfake.New(pubsubfake.Options{LogSize: -1})
+	s := pubsubfake.New(&pubsubfake.Options{LogSize: -1})
 	if trip > 0 {
 		near, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

@@ -31,23 +31,23 @@ const (
 	maxDetail = 16 << 10
 )
 
-func validate(e *control.Entry) error {
+func validate(e *control.AuditEntry) error {
 	for _, f := range []struct {
 		name, text string
 		most       int
 		required   bool
 	}{
-		{"Entry.Act", e.Act, 64, true},
-		{"Entry.By", e.By, MaxText, true},
-		{"Entry.Reason", e.Reason, MaxText, true},
-		{"Entry.Queue", e.Queue, MaxName, false},
+		{"AuditEntry.Act", e.Act, 64, true},
+		{"AuditEntry.By", e.By, MaxText, true},
+		{"AuditEntry.Reason", e.Reason, MaxText, true},
+		{"AuditEntry.Queue", e.Queue, MaxName, false},
 	} {
 		if err := checkText(f.name, f.text, f.most, f.required); err != nil {
 			return err
 		}
 	}
 	if most := dedupe.MaxKey + dedupe.MaxScope + 1; len(e.Object) > most {
-		return invalid("Entry.Object", "has %d bytes, the limit is %d", len(e.Object), most)
+		return invalid("AuditEntry.Object", "has %d bytes, the limit is %d", len(e.Object), most)
 	}
 	return nil
 }
@@ -57,7 +57,7 @@ type Act struct {
 	s     dedupe.Store
 	key   dedupe.Key
 	token dedupe.Token
-	e     control.Entry
+	e     control.AuditEntry
 }
 
 // ID is the act's in the audit, such as "2026-11-22/41".
@@ -65,7 +65,7 @@ func (a *Act) ID() string { return a.e.ID }
 
 // Begin writes down what is about to be done. An error means that it is not known to be written, so
 // it should not be done; one that wraps [ErrInvalid] names the field.
-func Begin(ctx context.Context, s dedupe.Store, e control.Entry) (*Act, error) {
+func Begin(ctx context.Context, s dedupe.Store, e control.AuditEntry) (*Act, error) {
 	if err := validate(&e); err != nil {
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func Begin(ctx context.Context, s dedupe.Store, e control.Entry) (*Act, error) {
 		return nil, fmt.Errorf("control: writing the audit: %w", err)
 	}
 	if most := min(maxDetail, s.Limits().MaxResult); len(state) > most {
-		return nil, invalid("Entry", "has %d bytes, the limit is %d", len(state), most)
+		return nil, invalid("AuditEntry", "has %d bytes, the limit is %d", len(state), most)
 	}
 	day := e.Began.Format(auditDay)
 	for n := 0; n < highest; n += auditBatch {
@@ -98,7 +98,7 @@ func Begin(ctx context.Context, s dedupe.Store, e control.Entry) (*Act, error) {
 }
 
 // begin takes a number; nil where another was faster.
-func begin(ctx context.Context, s dedupe.Store, day string, n int, e control.Entry, state []byte) (*Act, error) {
+func begin(ctx context.Context, s dedupe.Store, day string, n int, e control.AuditEntry, state []byte) (*Act, error) {
 	a := &Act{s: s, key: actKey(day, n), token: storecall.NewToken(), e: e}
 	a.e.ID = a.key.Key
 	c, err := storecall.Claim(ctx, s, dedupe.ClaimRequest{Key: a.key, Token: a.token, TTL: auditTTL, Owner: e.By})
@@ -143,11 +143,11 @@ func (a *Act) End(ctx context.Context, result map[string]string, err error) erro
 // Acts reads the audit from one time to another, day by day. It yields acts in the order in which
 // they were written down, and ends after the first error. It reads eight numbers at a time: on
 // DynamoDB eight read units for a day without acts.
-func Acts(ctx context.Context, s dedupe.Store, from, to time.Time) iter.Seq2[control.Entry, error] {
-	return func(yield func(control.Entry, error) bool) {
+func Acts(ctx context.Context, s dedupe.Store, from, to time.Time) iter.Seq2[control.AuditEntry, error] {
+	return func(yield func(control.AuditEntry, error) bool) {
 		first := from.UTC().Truncate(24 * time.Hour)
 		for day := first; !day.After(to); day = day.Add(24 * time.Hour) {
-			if !actsOf(ctx, s, day.Format(auditDay), func(e control.Entry, err error) bool {
+			if !actsOf(ctx, s, day.Format(auditDay), func(e control.AuditEntry, err error) bool {
 				if err == nil && (e.Began.Before(from) || e.Began.After(to)) {
 					return true
 				}
@@ -160,11 +160,11 @@ func Acts(ctx context.Context, s dedupe.Store, from, to time.Time) iter.Seq2[con
 }
 
 // actsOf goes through one day, and reports whether to go on.
-func actsOf(ctx context.Context, s dedupe.Store, day string, yield func(control.Entry, error) bool) bool {
+func actsOf(ctx context.Context, s dedupe.Store, day string, yield func(control.AuditEntry, error) bool) bool {
 	for n := 0; n < highest; n += auditBatch {
 		rs, err := storecall.ReadAll(ctx, s, actKeys(day, n))
 		if err != nil {
-			yield(control.Entry{}, fmt.Errorf("control: reading the audit: %w", err))
+			yield(control.AuditEntry{}, fmt.Errorf("control: reading the audit: %w", err))
 			return false
 		}
 		some := false
@@ -186,7 +186,7 @@ func actsOf(ctx context.Context, s dedupe.Store, day string, yield func(control.
 }
 
 // ReadAct reads one act; nil = there is none of this id.
-func ReadAct(ctx context.Context, s dedupe.Store, id string) (*control.Entry, error) {
+func ReadAct(ctx context.Context, s dedupe.Store, id string) (*control.AuditEntry, error) {
 	r, err := storecall.Read(ctx, s, dedupe.Key{Scope: ScopeAudit, Key: id})
 	if err != nil {
 		return nil, fmt.Errorf("control: reading the audit: %w", err)
@@ -201,8 +201,8 @@ func ReadAct(ctx context.Context, s dedupe.Store, id string) (*control.Entry, er
 	return &e, nil
 }
 
-func entryOf(r *dedupe.Record) (control.Entry, error) {
-	e := control.Entry{ID: r.Key.Key, By: r.Owner, Began: r.ClaimedAt}
+func entryOf(r *dedupe.Record) (control.AuditEntry, error) {
+	e := control.AuditEntry{ID: r.Key.Key, By: r.Owner, Began: r.ClaimedAt}
 	b := r.Result
 	if r.Status != dedupe.Done {
 		b = r.State

@@ -17,11 +17,11 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-func entry(reason string) control.Entry {
-	return control.Entry{Act: "pause", By: "ana", Reason: reason, Queue: "mails", Detail: map[string]string{"for": "1h"}}
+func entry(reason string) control.AuditEntry {
+	return control.AuditEntry{Act: "pause", By: "ana", Reason: reason, Queue: "mails", Detail: map[string]string{"for": "1h"}}
 }
 
-func acts(t *testing.T, s dedupe.Store, from, to time.Time) (all []control.Entry) {
+func acts(t *testing.T, s dedupe.Store, from, to time.Time) (all []control.AuditEntry) {
 	t.Helper()
 	for e, err := range controlstore.Acts(t.Context(), s, from, to) {
 		if err != nil {
@@ -154,13 +154,13 @@ func TestLostAudit(t *testing.T) {
 }
 
 func TestRefusedActs(t *testing.T) {
-	for want, change := range map[string]func(*control.Entry){
-		"Entry.Act: is required":                     func(e *control.Entry) { e.Act = "" },
-		"Entry.By: is required":                      func(e *control.Entry) { e.By = "" },
-		"Entry.Reason: is required":                  func(e *control.Entry) { e.Reason = "\t" },
-		"Entry.Reason: has 257 bytes":                func(e *control.Entry) { e.Reason = strings.Repeat("x", 257) },
-		"Entry.Object: has 1281 bytes, the limit is": func(e *control.Entry) { e.Object = strings.Repeat("x", 1281) },
-		"bytes, the limit is 16384":                  func(e *control.Entry) { e.Detail["x"] = strings.Repeat("x", 17000) },
+	for want, change := range map[string]func(*control.AuditEntry){
+		"AuditEntry.Act: is required":                     func(e *control.AuditEntry) { e.Act = "" },
+		"AuditEntry.By: is required":                      func(e *control.AuditEntry) { e.By = "" },
+		"AuditEntry.Reason: is required":                  func(e *control.AuditEntry) { e.Reason = "\t" },
+		"AuditEntry.Reason: has 257 bytes":                func(e *control.AuditEntry) { e.Reason = strings.Repeat("x", 257) },
+		"AuditEntry.Object: has 1281 bytes, the limit is": func(e *control.AuditEntry) { e.Object = strings.Repeat("x", 1281) },
+		"bytes, the limit is 16384":                  func(e *control.AuditEntry) { e.Detail["x"] = strings.Repeat("x", 17000) },
 	} {
 		e := entry("x")
 		change(&e)

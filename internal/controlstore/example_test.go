@@ -61,7 +61,7 @@ func ExampleBegin() {
 	ctx := context.Background()
 	store, _ := memstore.New(nil)
 	begin := time.Now().Add(-time.Second)
-	act, err := controlstore.Begin(ctx, store, control.Entry{Act: "purge", By: "ana", Reason: "obsolete since INC-311", Queue: "orders-dead"})
+	act, err := controlstore.Begin(ctx, store, control.AuditEntry{Act: "purge", By: "ana", Reason: "obsolete since INC-311", Queue: "orders-dead"})
 	if err != nil {
 		fmt.Println(err) // and nothing is purged
 		return

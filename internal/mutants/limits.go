@@ -30,7 +30,7 @@ var limited = []mutant{
 		Why: "keys that nobody uses any more keep others out",
 	},
 	{
-		File: "limit/limiter.go", Text: "func (e *refusal) ErrorClass() string { return Class }", With: "",
+		File: "limit/limiter.go", Text: "func (e *refusal) ErrorClass() string { return ClassLimit }", With: "",
 		Package: "limit", Test: "TestLimiterFails",
 		Why: "nobody can tell a limiter's failure from that of a job",
 	},

@@ -67,7 +67,7 @@ var web = []mutant{
 		Why: "the end of one pause ends all pauses of the queue",
 	},
 	{
-		File: "adapters/webonceq/webonceq.go", Text: "Most: MaxActs,", With: "Most: 64,",
+		File: "adapters/webonceq/webonceq.go", Text: "MaxActs: MaxActs,", With: "MaxActs: 64,",
 		Package: "adapters/webonceq", Test: "TestMostActs",
 		Why: "acts beyond the limit begin",
 	},

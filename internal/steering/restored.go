@@ -175,7 +175,7 @@ func (w *Watchman) stopQueue(ctx context.Context, why error) error {
 
 // writeDown writes the pause into the audit. The pause is urgent, so it comes first.
 func (w *Watchman) writeDown(ctx context.Context, made *control.Rule, rs *controlstore.Rules) error {
-	a, err := controlstore.Begin(ctx, w.Rules, control.Entry{
+	a, err := controlstore.Begin(ctx, w.Rules, control.AuditEntry{
 		Act: string(made.Do), By: made.By, Reason: made.Reason, Queue: made.Queue,
 		Detail: map[string]string{"until": made.Until.UTC().Format(time.RFC3339)},
 	})

@@ -466,8 +466,9 @@ const (
 	lookAround = time.Hour
 )
 
-// ErrUnlike is wrapped by the error of a [Worker.Run] that ControlOptions.Strict has refused.
-var ErrUnlike = errors.New("onceq: another worker of the queue has other settings")
+// ErrWorkersDiffer is wrapped by the error of a [Worker.Run] that ControlOptions.Strict has
+// refused.
+var ErrWorkersDiffer = errors.New("onceq: another worker of the queue has other settings")
 
 // unlike says in what the settings of another worker differ from the card of this one; empty = in
 // nothing. A card of an earlier version does not say all.
@@ -519,7 +520,7 @@ func (s *Steward) CheckStrict(ctx context.Context) error {
 		if err == nil {
 			s.setWaiting("")
 			for owner, text := range found {
-				return fmt.Errorf("%w: %s has %s (ProcessorConfig.Control.Strict)", ErrUnlike, owner, text)
+				return fmt.Errorf("%w: %s has %s (ProcessorConfig.Control.Strict)", ErrWorkersDiffer, owner, text)
 			}
 			return nil
 		}

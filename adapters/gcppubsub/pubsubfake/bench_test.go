@@ -16,7 +16,7 @@ func BenchmarkCycle(b *testing.B) {
 	for _, backlog := range []int{0, 100_000} {
 		for _, batch := range []int{1, 100, 1000} {
 			b.Run("backlog="+strconv.Itoa(backlog)+"/batch="+strconv.Itoa(batch), func(b *testing.B) {
-				s := pubsubfake.New(pubsubfake.Options{})
+				s := pubsubfake.New(nil)
 				defer s.Close()
 				benchmarkCycle(b, s, backlog, batch)
 			})
@@ -26,7 +26,7 @@ func BenchmarkCycle(b *testing.B) {
 
 // BenchmarkCycleOverGRPC is BenchmarkCycle over the loopback interface.
 func BenchmarkCycleOverGRPC(b *testing.B) {
-	_, address := pubsubfake.Start(b, pubsubfake.Options{})
+	_, address := pubsubfake.Start(b, nil)
 	conn, err := dial(address)
 	if err != nil {
 		b.Fatal(err)

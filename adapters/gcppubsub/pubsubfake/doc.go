@@ -1,7 +1,7 @@
 // Package pubsubfake is a Google Pub/Sub server for tests: in memory, as strict as the service, and
 // stricter than its emulator where a lenient one hides a bug until production.
 //
-//	server := pubsubfake.New(pubsubfake.Options{})
+//	server := pubsubfake.New(nil)
 //	defer server.Close()
 //	_, err := server.CreateTopic(ctx, &pubsubpb.Topic{Name: topic}) // and CreateSubscription
 //	orders, err := gcppubsub.New(server, topic, subscription, nil)

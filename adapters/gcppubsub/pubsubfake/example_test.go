@@ -23,7 +23,7 @@ const (
 
 // newExample is a server with a topic and a subscription.
 func newExample() *pubsubfake.Server {
-	srv := pubsubfake.New(pubsubfake.Options{})
+	srv := pubsubfake.New(nil)
 	ctx := context.Background()
 	if _, err := srv.CreateTopic(ctx, &pubsubpb.Topic{Name: exampleTopic}); err != nil {
 		log.Fatal(err)

@@ -243,7 +243,7 @@ func TestFaultDuplicate(t *testing.T) {
 }
 
 func TestFaultOfAnUnknownMethod(t *testing.T) {
-	s := pubsubfake.New(pubsubfake.Options{})
+	s := pubsubfake.New(nil)
 	defer s.Close()
 	defer func() {
 		if text, ok := recover().(error); !ok || !strings.Contains(text.Error(), `no method "Ack"`) {
@@ -290,7 +290,7 @@ func TestLog(t *testing.T) {
 
 // Other processes set faults and ask through HTTP.
 func TestControl(t *testing.T) {
-	s := pubsubfake.New(pubsubfake.Options{Seed: 5})
+	s := pubsubfake.New(&pubsubfake.Options{Seed: 5})
 	defer s.Close()
 	r := &rig{Judge: t, api: s, project: "projects/p", srv: s}
 	topic, sub := r.pair()

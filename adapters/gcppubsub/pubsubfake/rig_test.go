@@ -63,7 +63,7 @@ type rig struct {
 func inBubble(t *testing.T, o pubsubfake.Options, f func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		srv := pubsubfake.New(o)
+		srv := pubsubfake.New(&o)
 		defer srv.Close()
 		defer tellSeed(t, srv)
 		f(&rig{Judge: t, api: srv, project: "projects/p", srv: srv})
@@ -74,7 +74,7 @@ func inBubble(t *testing.T, o pubsubfake.Options, f func(r *rig)) {
 func overGRPC(t *testing.T, o pubsubfake.Options, f func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		srv := pubsubfake.New(o)
+		srv := pubsubfake.New(&o)
 		l := bufconn.Listen(1 << 20)
 		served := make(chan error, 1)
 		go func() { served <- srv.Serve(l) }()

@@ -29,12 +29,15 @@ type Server struct {
 	wire   wire
 }
 
-// New makes a server without topics. It listens nowhere: call its methods, or see
-// [Server.Serve] for gRPC. It needs no goroutine; Close stops its timer.
-func New(o Options) *Server {
+// New makes a server without topics; nil means the zero Options. It listens nowhere: call its
+// methods, or see [Server.Serve] for gRPC. It needs no goroutine; Close stops its timer.
+func New(o *Options) *Server {
+	if o == nil {
+		o = &Options{}
+	}
 	s := &Server{
 		service: &service{
-			o: o, base: time.Now(), closing: make(chan struct{}),
+			o: *o, base: time.Now(), closing: make(chan struct{}),
 			ids:    10_000_000_000_000_000, // message ids of the service are long numbers, too
 			topics: map[string]*topic{}, subs: map[string]*subscription{}, policies: map[string]*policy{},
 		},

@@ -297,7 +297,7 @@ func FuzzTexts(f *testing.F) {
 	for _, seed := range []string{`attributes:k`, `attributes.k = "v"`, `NOT hasPrefix(attributes.k, "\"")`, "AAAAAAAAAAEAAAAAAAAAAAAAAAGD6kjF", "\\\"(", "-"} {
 		f.Add(seed)
 	}
-	s := pubsubfake.New(pubsubfake.Options{LogSize: -1})
+	s := pubsubfake.New(&pubsubfake.Options{LogSize: -1})
 	f.Cleanup(s.Close)
 	const topic, sub, filtered = "projects/p/topics/orders", "projects/p/subscriptions/worker", "projects/p/subscriptions/filtered"
 	ctx := context.Background()
@@ -327,7 +327,7 @@ func TestStart(t *testing.T) {
 	var srv *pubsubfake.Server
 	var address string
 	t.Run("serving", func(t *testing.T) {
-		srv, address = pubsubfake.Start(t, pubsubfake.Options{Seed: 4})
+		srv, address = pubsubfake.Start(t, &pubsubfake.Options{Seed: 4})
 		conn, err := dial(address)
 		if err != nil {
 			t.Fatal(err)

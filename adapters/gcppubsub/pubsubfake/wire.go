@@ -59,7 +59,7 @@ func (s *Server) Serve(l net.Listener) error {
 // Start makes a server and serves gRPC on a port of the loopback interface, until the test ends.
 // address is for PUBSUB_EMULATOR_HOST, which Google's clients read, or for grpc.NewClient with
 // insecure credentials.
-func Start(t testing.TB, o Options) (s *Server, address string) {
+func Start(t testing.TB, o *Options) (s *Server, address string) {
 	t.Helper()
 	l := fakeserver.Listen(t, "pubsubfake")
 	s = New(o)

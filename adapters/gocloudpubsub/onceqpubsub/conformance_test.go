@@ -272,7 +272,7 @@ func driverWithSQS(t testing.TB, c *sqs.Client) *driverWorld {
 }
 
 func driverOnPubSub(t testing.TB) *driverWorld {
-	s := pubsubfake.New(pubsubfake.Options{StrandCancelled: true})
+	s := pubsubfake.New(&pubsubfake.Options{StrandCancelled: true})
 	t.Cleanup(s.Close)
 	return driverWithPubSub("projects/onceq-test", s, func(ctx context.Context, in *pubsubpb.Topic, _ ...gax.CallOption) (*pubsubpb.Topic, error) {
 		return s.CreateTopic(ctx, in)

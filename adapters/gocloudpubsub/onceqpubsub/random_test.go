@@ -105,7 +105,7 @@ func TestRandomMessages(t *testing.T) {
 	}
 	t.Run("pubsub", func(t *testing.T) {
 		gocloudtest.Bubble(t, func(t *testing.T) {
-			server := pubsubfake.New(pubsubfake.Options{})
+			server := pubsubfake.New(nil)
 			defer server.Close()
 			const topic, sub = "projects/shop/topics/orders", "projects/shop/subscriptions/orders"
 			if _, err := server.CreateTopic(t.Context(), &pubsubpb.Topic{Name: topic}); err != nil {

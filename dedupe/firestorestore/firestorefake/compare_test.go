@@ -50,7 +50,7 @@ func TestAsTheEmulator(t *testing.T) {
 	for _, s := range scripts {
 		t.Run(s.name, func(t *testing.T) {
 			ran++
-			_, conn := firestorefake.Conn(t, firestorefake.Options{})
+			_, conn := firestorefake.Conn(t, nil)
 			want := recorded(t, s.name)
 			if s.name == "limits" { // the emulator fails a batch as a whole where one value is too long
 				for i, line := range want {

@@ -1,7 +1,7 @@
 // Package firestorefake is a Firestore server for tests: in memory, over gRPC, with the calls that
 // a [dedupe.Store] on Firestore makes and those of a user's transaction.
 //
-//	server, address := firestorefake.Start(t, firestorefake.Options{})
+//	server, address := firestorefake.Start(t, nil)
 //	t.Setenv("FIRESTORE_EMULATOR_HOST", address) // Google's clients and firestorestore.NewAPI read it
 //
 // [Server.Conn] connects without a network: in a bubble of testing/synctest a lease of ten minutes

@@ -82,43 +82,45 @@ const reported = "https://github.com/"
 
 // Refusals are the service's words for what people have to mend, and for what they meet under load.
 // A security rule refuses none of the store's calls, because rules are not for servers' clients.
-var Refusals = []Refusal{
-	{
-		"Datastore mode", codes.FailedPrecondition,
-		"The Cloud Firestore API is not available for Firestore in Datastore Mode database projects/p/databases/(default).",
-		reported + "dbcodeio/public/issues/673",
-	},
-	{
-		"no database", codes.NotFound,
-		"The project p does not exist or it does not contain an active Cloud Datastore or Cloud Firestore database. " +
-			"Please visit http://console.cloud.google.com to create a project or " +
-			"https://console.cloud.google.com/datastore/setup?project=p to add a Cloud Datastore or Cloud Firestore database. " +
-			"Note that Cloud Datastore or Cloud Firestore always have an associated App Engine app and this app must not be disabled.",
-		reported + "googleapis/nodejs-firestore/issues/991",
-	},
-	{
-		"the API is switched off", codes.PermissionDenied,
-		"Cloud Firestore API has not been used in project p before or it is disabled. Enable it by visiting " +
-			"https://console.developers.google.com/apis/api/firestore.googleapis.com/overview?project=p then retry. If you enabled this API " +
-			"recently, wait a few minutes for the action to propagate to our systems and retry.",
-		reported + "GoogleCloudPlatform/spring-cloud-gcp/issues/2205",
-	},
-	{
-		"no role", codes.PermissionDenied, "Missing or insufficient permissions.",
-		reported + "googleapis/google-cloud-java/issues/7697",
-	},
-	{
-		"quota", codes.ResourceExhausted, "Quota exceeded.",
-		reported + "firebase/firebase-js-sdk/issues/8318",
-	},
-	{
-		"a hot document", codes.Aborted, tooMuchContention,
-		reported + "googleapis/nodejs-firestore/issues/827",
-	},
-	{
-		"transactions that meet", codes.Aborted, crossTransaction,
-		reported + "golang/oscar/issues/49",
-	},
+func Refusals() []Refusal {
+	return []Refusal{
+		{
+			"Datastore mode", codes.FailedPrecondition,
+			"The Cloud Firestore API is not available for Firestore in Datastore Mode database projects/p/databases/(default).",
+			reported + "dbcodeio/public/issues/673",
+		},
+		{
+			"no database", codes.NotFound,
+			"The project p does not exist or it does not contain an active Cloud Datastore or Cloud Firestore database. " +
+				"Please visit http://console.cloud.google.com to create a project or " +
+				"https://console.cloud.google.com/datastore/setup?project=p to add a Cloud Datastore or Cloud Firestore database. " +
+				"Note that Cloud Datastore or Cloud Firestore always have an associated App Engine app and this app must not be disabled.",
+			reported + "googleapis/nodejs-firestore/issues/991",
+		},
+		{
+			"the API is switched off", codes.PermissionDenied,
+			"Cloud Firestore API has not been used in project p before or it is disabled. Enable it by visiting " +
+				"https://console.developers.google.com/apis/api/firestore.googleapis.com/overview?project=p then retry. If you enabled this API " +
+				"recently, wait a few minutes for the action to propagate to our systems and retry.",
+			reported + "GoogleCloudPlatform/spring-cloud-gcp/issues/2205",
+		},
+		{
+			"no role", codes.PermissionDenied, "Missing or insufficient permissions.",
+			reported + "googleapis/google-cloud-java/issues/7697",
+		},
+		{
+			"quota", codes.ResourceExhausted, "Quota exceeded.",
+			reported + "firebase/firebase-js-sdk/issues/8318",
+		},
+		{
+			"a hot document", codes.Aborted, tooMuchContention,
+			reported + "googleapis/nodejs-firestore/issues/827",
+		},
+		{
+			"transactions that meet", codes.Aborted, crossTransaction,
+			reported + "golang/oscar/issues/49",
+		},
+	}
 }
 
 const (

@@ -61,10 +61,13 @@ type Server struct {
 	written, read int
 }
 
-// New makes a server without documents. Close it at the end.
-func New(o Options) *Server {
+// New makes a server without documents; nil means the zero Options. Close it at the end.
+func New(o *Options) *Server {
+	if o == nil {
+		o = &Options{}
+	}
 	s := &Server{
-		o: o, seed: cmp.Or(o.Seed, rand.Uint64(), 1), closing: make(chan struct{}),
+		o: *o, seed: cmp.Or(o.Seed, rand.Uint64(), 1), closing: make(chan struct{}),
 		docs: map[string]*document{}, txs: map[string]*transaction{}, freed: make(chan struct{}),
 	}
 	s.o.LockWait = cmp.Or(o.LockWait, 2*time.Second)
@@ -96,7 +99,7 @@ func (s *Server) Close() {
 
 // Start makes a server and serves gRPC on a port of the loopback interface, until the test ends.
 // address is for FIRESTORE_EMULATOR_HOST, which Google's clients read.
-func Start(t testing.TB, o Options) (s *Server, address string) {
+func Start(t testing.TB, o *Options) (s *Server, address string) {
 	t.Helper()
 	l := fakeserver.Listen(t, "firestorefake")
 	s = New(o)
@@ -106,7 +109,7 @@ func Start(t testing.TB, o Options) (s *Server, address string) {
 
 // Conn makes a server, and a connection to it without a network, until the test ends. Give it to
 // clients as option.WithGRPCConn.
-func Conn(t testing.TB, o Options) (*Server, *grpc.ClientConn) {
+func Conn(t testing.TB, o *Options) (*Server, *grpc.ClientConn) {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
 	s := New(o)

@@ -21,7 +21,7 @@ const db = "projects/p/databases/(default)"
 // fake is a conversation with a fake.
 func fake(t *testing.T, o firestorefake.Options) (*firestorefake.Server, *talk) {
 	t.Helper()
-	s, conn := firestorefake.Conn(t, o)
+	s, conn := firestorefake.Conn(t, &o)
 	return s, &talk{ctx: t.Context(), c: pb.NewFirestoreClient(conn), db: db, times: map[string]*timestamppb.Timestamp{}}
 }
 
@@ -70,7 +70,7 @@ func TestFaults(t *testing.T) {
 
 // TestRefusals: each comes as the service's, and says where it is from.
 func TestRefusals(t *testing.T) {
-	for _, r := range firestorefake.Refusals {
+	for _, r := range firestorefake.Refusals() {
 		s, k := fake(t, firestorefake.Options{})
 		s.SetFaults(r.Fault("Commit"))
 		_, err := k.c.Commit(t.Context(), &pb.CommitRequest{Database: db})
@@ -124,7 +124,7 @@ func TestVirtualTime(t *testing.T) {
 
 // TestGooglesClient: a user's transaction runs through Google's own client, over the network.
 func TestGooglesClient(t *testing.T) {
-	_, addr := firestorefake.Start(t, firestorefake.Options{})
+	_, addr := firestorefake.Start(t, nil)
 	t.Setenv("FIRESTORE_EMULATOR_HOST", addr)
 	c, err := firestore.NewClient(t.Context(), "p", option.WithoutAuthentication())
 	if err != nil {

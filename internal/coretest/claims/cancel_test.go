@@ -17,7 +17,7 @@ import (
 // cancel is an operator's word on the job of a message.
 func cancel(t *testing.T, r *rig.Rig, key string) error {
 	t.Helper()
-	o, err := ops.Open([]ops.Target{{Name: "q", Store: r.Store}}, &ops.Options{By: "ana"})
+	o, err := ops.New([]ops.Target{{Name: "q", Store: r.Store}}, &ops.Options{By: "ana"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -330,7 +330,7 @@ func TestForwardKeepsTheOrderOfGroups(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 1))
-	kinds := []onceqtest.Kind{onceqtest.CrashBefore, onceqtest.CrashAfter, onceqtest.Fail, onceqtest.LoseReply, onceqtest.Stall}
+	kinds := []onceqtest.FaultKind{onceqtest.CrashBefore, onceqtest.CrashAfter, onceqtest.Fail, onceqtest.LoseReply, onceqtest.Stall}
 	ops := []onceqtest.Op{onceqtest.Receive, onceqtest.Send, onceqtest.Ack, onceqtest.Nack, onceqtest.Extend, onceqtest.Send}
 	for range 40 {
 		inOffice(t, func(o *office) {

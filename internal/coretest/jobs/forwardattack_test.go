@@ -123,7 +123,7 @@ func TestForwardToAWickedDestination(t *testing.T) {
 			o.put(slices.Concat(singles, texts[:16])...)
 			o.put("alone/poison-a", "stuck/poison-b", "stuck/behind-0", "stuck/behind-1")
 			o.work(nil)
-			relay := func(kinds ...onceqtest.Kind) *relayed {
+			relay := func(kinds ...onceqtest.FaultKind) *relayed {
 				var fs []onceqtest.Fault
 				for range rnd.IntN(3) {
 					fs = append(fs, onceqtest.Fault{

@@ -73,7 +73,7 @@ func TestStrict(t *testing.T) {
 		ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
 		defer cancel()
 		err := r.W.Run(ctx)
-		if !errors.Is(err, onceq.ErrUnlike) || !strings.Contains(err.Error(), `w-8 has Scope "order"`) {
+		if !errors.Is(err, onceq.ErrWorkersDiffer) || !strings.Contains(err.Error(), `w-8 has Scope "order"`) {
 			t.Errorf("Run: %v", err)
 		}
 		r.WantQueue(1)

@@ -122,7 +122,7 @@ func TestStoreWentBack(t *testing.T) {
 }
 
 // audited are the acts of the day.
-func audited(r *rig.Rig) (acts []control.Entry) {
+func audited(r *rig.Rig) (acts []control.AuditEntry) {
 	r.Helper()
 	for e, err := range controlstore.Acts(r.Context(), r.Store.Store, time.Now().Add(-time.Hour), time.Now()) {
 		if err != nil {

@@ -63,7 +63,7 @@ func (s *soak) operator(keys []string, until time.Time) {
 		s.t.Error(err)
 		return
 	}
-	o, err := ops.Open([]ops.Target{{Name: "q", Store: s.st.Store}}, &ops.Options{By: "ana"})
+	o, err := ops.New([]ops.Target{{Name: "q", Store: s.st.Store}}, &ops.Options{By: "ana"})
 	if err != nil {
 		s.t.Error(err)
 		return

@@ -61,7 +61,7 @@ func newWorld(t testing.TB) *world {
 }
 
 func (w *world) ops() *ops.Ops {
-	o, err := ops.Open([]ops.Target{{Name: "orders", Queue: w.orders, DeadLetters: w.dead, Store: w.store, Scopes: []string{"orders"}}}, &ops.Options{By: "ana"})
+	o, err := ops.New([]ops.Target{{Name: "orders", Queue: w.orders, DeadLetters: w.dead, Store: w.store, Scopes: []string{"orders"}}}, &ops.Options{By: "ana"})
 	require.NoError(w, err)
 	return o
 }

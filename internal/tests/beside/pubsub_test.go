@@ -53,7 +53,7 @@ func (e *effects) happen(order, who string) {
 // each. The server says yes to an ack and forgets it now and then, loses replies, and delivers some
 // messages twice. Each order has one effect.
 func TestBesideOthersOnPubSub(t *testing.T) {
-	server, address := pubsubfake.Start(t, pubsubfake.Options{})
+	server, address := pubsubfake.Start(t, nil)
 	_, err := server.CreateTopic(t.Context(), &pubsubpb.Topic{Name: topic})
 	require.NoError(t, err)
 	_, err = server.CreateSubscription(t.Context(), &pubsubpb.Subscription{Name: subscription, Topic: topic, AckDeadlineSeconds: 10})

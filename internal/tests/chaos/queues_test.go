@@ -73,7 +73,7 @@ func (s service) serve(t *testing.T, seed uint64) (p place, depth, letterDepth f
 		}
 		return p, queue.Depth, dead.Depth
 	}
-	server, address := pubsubfake.Start(t, pubsubfake.Options{StrandCancelled: true, Seed: seed})
+	server, address := pubsubfake.Start(t, &pubsubfake.Options{StrandCancelled: true, Seed: seed})
 	p.Address = address
 	for _, name := range []string{p.Queue, p.Dead} {
 		if _, err := server.CreateTopic(t.Context(), &pubsubpb.Topic{Name: topics + name}); err != nil {

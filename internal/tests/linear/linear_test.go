@@ -286,7 +286,7 @@ func TestLinear(t *testing.T) {
 		check(t, s)
 	})
 	t.Run("firestore", func(t *testing.T) {
-		_, conn := firestorefake.Conn(t, firestorefake.Options{Faults: []firestorefake.Fault{
+		_, conn := firestorefake.Conn(t, &firestorefake.Options{Faults: []firestorefake.Fault{
 			{Method: "BatchWrite", Rate: 0.03, Code: codes.Unavailable, Applied: true},
 			{Method: "BatchWrite", Rate: 0.03, Code: codes.Internal, Entries: []int{0}},
 			{Method: "BatchWrite", Rate: 0.03, Code: codes.Aborted, Entries: []int{0}},

@@ -33,6 +33,8 @@ type backend struct {
 	oneCall bool
 	open    func(testing.TB) database
 
+	// settle is long where time is real, because a worker gives an end up after it: a server that
+	// shares its processors may answer nobody for several seconds.
 	lease, visibility, call, settle, backoff time.Duration
 	// A job that outlives its visibility timeout, or at least two beats. Where time is real, it
 	// ends half-way between two of them.

@@ -24,7 +24,7 @@ import (
 // A batch of jobs with their completions in one transaction: whatever goes wrong with a statement,
 // with the commit, or with a call of the worker's, each job has its row once.
 func TestBatchInOneTransaction(t *testing.T) {
-	kinds := []onceqtest.Kind{onceqtest.CrashBefore, onceqtest.CrashAfter, onceqtest.Fail, onceqtest.LoseReply, onceqtest.Cancel}
+	kinds := []onceqtest.FaultKind{onceqtest.CrashBefore, onceqtest.CrashAfter, onceqtest.Fail, onceqtest.LoseReply, onceqtest.Cancel}
 	ops := []onceqtest.Op{"", onceqtest.Claim, complete, commit, onceqtest.Settle, onceqtest.Ack}
 	for _, op := range ops {
 		for _, kind := range kinds {

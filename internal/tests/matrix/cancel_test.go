@@ -53,7 +53,7 @@ func cancelled(t *testing.T, b *backend, amid bool) {
 	if amid && !b.oneCall {
 		w.until("the transaction has its row", func() bool { return k.Calls(effect) > 0 })
 	}
-	o, err := ops.Open([]ops.Target{{Name: "orders", Store: w.db.store()}}, &ops.Options{By: "ana"})
+	o, err := ops.New([]ops.Target{{Name: "orders", Store: w.db.store()}}, &ops.Options{By: "ana"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestCancelAnywhere(t *testing.T) {
 			}
 			for _, s := range scenarios[1:4] { // retry, permanent, duplicate
 				for _, op := range calls {
-					for _, kind := range []onceqtest.Kind{onceqtest.Slow, onceqtest.CrashBefore, onceqtest.CrashAfter, onceqtest.LoseReply} {
+					for _, kind := range []onceqtest.FaultKind{onceqtest.Slow, onceqtest.CrashBefore, onceqtest.CrashAfter, onceqtest.LoseReply} {
 						t.Run(s.name+"/"+string(op)+"/"+kind.String(), func(t *testing.T) {
 							t.Parallel()
 							b.in(t, func(t *testing.T) { cancelledAt(t, b, m, s, onceqtest.Fault{Op: op, Kind: kind, Delay: b.second}) })
@@ -106,7 +106,7 @@ func cancelledAt(t *testing.T, b *backend, m mode, s scenario, f onceqtest.Fault
 	w := newWorld(t, b, m, s)
 	k := w.start("A", f)
 	w.until("the call, or the end", func() bool { return k.faulted() || w.isEmpty() })
-	o, err := ops.Open([]ops.Target{{Name: "orders", Store: w.db.store()}}, &ops.Options{By: "ana"})
+	o, err := ops.New([]ops.Target{{Name: "orders", Store: w.db.store()}}, &ops.Options{By: "ana"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func dynamoDB(t *testing.T) *backend {
 			return &cell
 		},
 		// A Java that shares two processors with the tests answers within seconds.
-		lease: 20 * time.Second, visibility: 3 * time.Second, call: 2 * time.Second, settle: 6 * time.Second, backoff: 20 * time.Millisecond,
+		lease: 20 * time.Second, visibility: 3 * time.Second, call: 2 * time.Second, settle: 20 * time.Second, backoff: 20 * time.Millisecond,
 		long: 2625 * time.Millisecond, second: 100 * time.Millisecond, stall: 2500 * time.Millisecond, late: 2300 * time.Millisecond,
 		patience: 80 * time.Second,
 	}

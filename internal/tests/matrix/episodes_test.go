@@ -13,7 +13,7 @@ import (
 type episode struct {
 	name string
 	ops  []onceqtest.Op // that go wrong; none = the host stands still
-	kind onceqtest.Kind
+	kind onceqtest.FaultKind
 	// whole: the worker that lived through it, without a deploy, ran the handler once.
 	whole bool
 }

@@ -33,7 +33,7 @@ import (
 func firestoreFake() *backend {
 	b := virtual("firestore", true, func(t testing.TB) database {
 		l := bufconn.Listen(1 << 20)
-		s := firestorefake.New(firestorefake.Options{})
+		s := firestorefake.New(nil)
 		served := make(chan error, 1)
 		go func() { served <- s.Serve(l) }()
 		t.Cleanup(func() {
@@ -63,7 +63,7 @@ func firestoreEmulator(t *testing.T) *backend {
 			return (&firestoreCell{name: "cell" + rand.Text(), project: project, dial: dial, live: true}).watched(t)
 		},
 		// As on DynamoDB: a Java that shares two processors with the tests answers within seconds.
-		lease: 20 * time.Second, visibility: 3 * time.Second, call: 2 * time.Second, settle: 6 * time.Second, backoff: 20 * time.Millisecond,
+		lease: 20 * time.Second, visibility: 3 * time.Second, call: 2 * time.Second, settle: 20 * time.Second, backoff: 20 * time.Millisecond,
 		long: 2625 * time.Millisecond, second: 100 * time.Millisecond, stall: 2500 * time.Millisecond, late: 2300 * time.Millisecond,
 		patience: 80 * time.Second,
 	}

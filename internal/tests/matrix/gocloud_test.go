@@ -80,7 +80,7 @@ func (q *gocloudQueues) end(url string, p *onceqtest.Process) (end, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := gocloudpubsub.NewBroker(awssnssqs.OpenSQSTopic(q.t.Context(), c, url, nil), sub, o)
+	b, err := gocloudpubsub.New(awssnssqs.OpenSQSTopic(q.t.Context(), c, url, nil), sub, o)
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // pausedKinds are the faults of TestPaused: the others are the same with rules and without.
-var pausedKinds = []onceqtest.Kind{onceqtest.CrashBefore, onceqtest.CrashAfter, onceqtest.Fail, onceqtest.LoseReply}
+var pausedKinds = []onceqtest.FaultKind{onceqtest.CrashBefore, onceqtest.CrashAfter, onceqtest.Fail, onceqtest.LoseReply}
 
 // ruled is how long the operator's pause lasts.
 const ruled = 20 * time.Second

@@ -45,7 +45,7 @@ func postgres(t *testing.T) *backend {
 		open: func(testing.TB) database {
 			return &postgresDB{url: url, pool: pool, s: s, name: fmt.Sprintf("%s-%d", scope, cells.Add(1))}
 		},
-		lease: 10 * time.Second, visibility: 2 * time.Second, call: time.Second, settle: 3 * time.Second, backoff: 20 * time.Millisecond,
+		lease: 10 * time.Second, visibility: 2 * time.Second, call: time.Second, settle: 10 * time.Second, backoff: 20 * time.Millisecond,
 		long: 1750 * time.Millisecond, second: 100 * time.Millisecond, stall: 1500 * time.Millisecond, late: 1300 * time.Millisecond,
 		patience: 40 * time.Second,
 	}

@@ -23,7 +23,7 @@ func (b *backend) onPubSub(set gcppubsub.Options, exactlyOnce bool) *backend {
 	// A delivery lasts 10 s at least, so what shall outlive it takes longer.
 	b.visibility, b.long = 10*time.Second, 12*time.Second
 	b.queues = func(t testing.TB, _ *backend) queues {
-		q := &pubsubQueues{srv: pubsubfake.New(pubsubfake.Options{StrandCancelled: true, LogSize: -1}), o: set}
+		q := &pubsubQueues{srv: pubsubfake.New(&pubsubfake.Options{StrandCancelled: true, LogSize: -1}), o: set}
 		t.Cleanup(func() {
 			if t.Failed() {
 				t.Logf("what pubsubfake has drawn plays again with Options.Seed %d", q.srv.Seed())

@@ -91,7 +91,7 @@ func (p place) open(ctx context.Context) (w *world, end func(), err error) {
 		w.queue[name], w.dead[name] = q, d
 		ts = append(ts, ops.Target{Name: name, Queue: q, DeadLetters: d, Letters: letters, Store: w.store, Scopes: []string{name + ":charge", name + ":refund"}})
 	}
-	w.ops, err = ops.Open(ts, &ops.Options{By: "the scene"})
+	w.ops, err = ops.New(ts, &ops.Options{By: "the scene"})
 	return w, end, err
 }
 

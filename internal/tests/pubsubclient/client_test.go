@@ -22,7 +22,7 @@ const topic, sub = "projects/shop/topics/orders", "projects/shop/subscriptions/w
 // hold it.
 func withClient(t *testing.T, set *pubsubpb.Subscription, f func(srv *pubsubfake.Server, c *pubsub.Client)) {
 	t.Helper()
-	srv, address := pubsubfake.Start(t, pubsubfake.Options{})
+	srv, address := pubsubfake.Start(t, nil)
 	t.Setenv("PUBSUB_EMULATOR_HOST", address)
 	if _, err := srv.CreateTopic(t.Context(), &pubsubpb.Topic{Name: topic}); err != nil {
 		t.Fatal(err)

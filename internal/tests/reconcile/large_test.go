@@ -84,7 +84,7 @@ func peakMemory(f func()) uint64 {
 
 func reconciled(t *testing.T, s dedupe.Store, ro ops.ReconcileOptions) *ops.Evidence {
 	t.Helper()
-	o, err := ops.Open([]ops.Target{{Name: "orders", Store: s, Scopes: []string{charges}}}, nil)
+	o, err := ops.New([]ops.Target{{Name: "orders", Store: s, Scopes: []string{charges}}}, nil)
 	require.NoError(t, err)
 	ro.Grace = 2 * time.Hour
 	e, err := o.Reconcile(t.Context(), ro)
@@ -156,12 +156,12 @@ type billed struct {
 
 func (b billed) Unwrap() any { return b.Store }
 
-func (b billed) Size(ctx context.Context) (records, bytes int64, err error) {
+func (b billed) Size(ctx context.Context) (dedupe.TableSize, error) {
 	out, err := b.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &b.table})
 	if err != nil {
-		return 0, 0, err
+		return dedupe.TableSize{}, err
 	}
-	return *out.Table.ItemCount, *out.Table.TableSizeBytes, nil
+	return dedupe.TableSize{Records: *out.Table.ItemCount, Bytes: *out.Table.TableSizeBytes}, nil
 }
 
 // TestPrice: what 100,000 keys cost on DynamoDB is told before the first is read, and kept to.

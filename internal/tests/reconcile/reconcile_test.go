@@ -185,7 +185,7 @@ func TestFoundExactly(t *testing.T) {
 			look := func(by string) (*ops.Ops, *ops.Evidence) {
 				letters, err := dlq.New(dead, &dlq.Options{Wait: 10 * time.Millisecond})
 				require.NoError(t, err)
-				o, err := ops.Open([]ops.Target{{Name: "orders", Queue: queue, DeadLetters: dead, Letters: letters, Store: n.s, Scopes: []string{charges, mails}}}, &ops.Options{By: by})
+				o, err := ops.New([]ops.Target{{Name: "orders", Queue: queue, DeadLetters: dead, Letters: letters, Store: n.s, Scopes: []string{charges, mails}}}, &ops.Options{By: by})
 				require.NoError(t, err)
 				e, err := o.Reconcile(t.Context(), ops.ReconcileOptions{Expected: listed(n.expected), Effects: listed(n.effects), Letters: true, Grace: -1})
 				require.NoError(t, err)

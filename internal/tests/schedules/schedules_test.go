@@ -121,7 +121,7 @@ func TestSchedulersOnRealStores(t *testing.T) {
 			for n := range 5 {
 				all.Go(func() { dieAgainAndAgain(ctx, rand.New(rand.NewPCG(seed, uint64(n))), store, queue, names) })
 			}
-			o, err := ops.Open([]ops.Target{{Store: store, Scopes: []string{"jobs"}}}, nil)
+			o, err := ops.New([]ops.Target{{Store: store, Scopes: []string{"jobs"}}}, nil)
 			require.NoError(t, err)
 			time.Sleep(2500 * time.Millisecond)
 			states, err := o.Schedules(ctx)

@@ -109,7 +109,7 @@ func TestMetadataOnServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := pubsubfake.New(pubsubfake.Options{})
+	f := pubsubfake.New(nil)
 	t.Cleanup(f.Close)
 	topic, err := pubSubTopic(t.Context(), f, "acme", "t-1")
 	if err != nil {

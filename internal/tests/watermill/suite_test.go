@@ -155,7 +155,7 @@ func sqsClient(s *sqsfake.Server) *sqs.Client {
 
 func TestSuitePubSub(t *testing.T) {
 	t.Parallel()
-	s := pubsubfake.New(pubsubfake.Options{})
+	s := pubsubfake.New(nil)
 	t.Cleanup(s.Close)
 	q := queues{make: func(topic string) (broker.Broker, error) { return pubSubTopic(context.Background(), s, "acme", topic) }}
 	// A Close waits for the pull in flight, a second here, and the long form has 50 in a row.

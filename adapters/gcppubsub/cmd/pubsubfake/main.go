@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	srv := pubsubfake.New(set.options)
+	srv := pubsubfake.New(&set.options)
 	defer srv.Close()
 	if err := set.create(ctx, srv); err != nil {
 		return err

@@ -32,7 +32,7 @@ func openMux(t *testing.T) (mux *pubsub.URLMux, queueURL string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	google := pubsubfake.New(pubsubfake.Options{})
+	google := pubsubfake.New(nil)
 	t.Cleanup(google.Close)
 	const topic = "projects/shop/topics/orders"
 	if _, err := google.CreateTopic(t.Context(), &pubsubpb.Topic{Name: topic}); err != nil {

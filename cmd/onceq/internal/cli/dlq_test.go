@@ -247,12 +247,12 @@ func TestReplayBeside(t *testing.T) {
 	t.Parallel()
 	r := outage(t)
 	args := []string{"--yes", "dlq", "replay", "orders", "--max", "9", "--reason", "bank back"}
-	dead, err := controlstore.Begin(r.Context(), r.store, control.Entry{Act: "replay", By: "eve", Reason: "x", Queue: "orders", Object: "plan 1111"})
+	dead, err := controlstore.Begin(r.Context(), r.store, control.AuditEntry{Act: "replay", By: "eve", Reason: "x", Queue: "orders", Object: "plan 1111"})
 	if err != nil {
 		t.Fatal(err) // eve has died
 	}
 	err = control.WithLock(r.Context(), r.store, "letters/orders", func(context.Context) error {
-		if _, err := controlstore.Begin(r.Context(), r.store, control.Entry{Act: "replay", By: "bob", Reason: "x", Queue: "orders", Object: "plan 8d2c"}); err != nil {
+		if _, err := controlstore.Begin(r.Context(), r.store, control.AuditEntry{Act: "replay", By: "bob", Reason: "x", Queue: "orders", Object: "plan 8d2c"}); err != nil {
 			t.Fatal(err)
 		}
 		r.run(args...).want(5, "bob began a replay of the letters of orders at ", "plan 8d2c", "--beside goes on at once").not("eve")

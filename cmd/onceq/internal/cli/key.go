@@ -169,7 +169,7 @@ func (a *app) listKeys(ctx context.Context, q dedupe.Query, statuses []dedupe.St
 		if left == 0 {
 			break
 		}
-		for rec, err := range w.Keys(ctx, "", q, scan) {
+		for rec, err := range w.Keys(ctx, "", ops.KeysQuery{Query: q, Scan: scan}) {
 			if err != nil {
 				return scanned(err)
 			}

@@ -124,7 +124,7 @@ func (r *rig) receive(n int) (all []*broker.Message) {
 // TestPubSubPlace: Pub/Sub tells no depth, and that is shown as not known, never as 0.
 func TestPubSubPlace(t *testing.T) {
 	r := newRig(t)
-	srv, address := pubsubfake.Start(t, pubsubfake.Options{})
+	srv, address := pubsubfake.Start(t, nil)
 	t.Setenv("PUBSUB_EMULATOR_HOST", address)
 	clients, err := gcppubsub.Dial(t.Context())
 	if err != nil {
@@ -166,7 +166,7 @@ func TestPubSubPlace(t *testing.T) {
 
 // TestDynamoDBPlace: a store that bills each read.
 func TestFirestorePlace(t *testing.T) {
-	_, address := firestorefake.Start(t, firestorefake.Options{})
+	_, address := firestorefake.Start(t, nil)
 	t.Setenv("FIRESTORE_EMULATOR_HOST", address)
 	client, err := firestore.NewClientWithDatabase(t.Context(), "shop", "jobs")
 	if err != nil {

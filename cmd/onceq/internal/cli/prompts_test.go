@@ -115,7 +115,7 @@ func TestInterruptedPrompts(t *testing.T) {
 }
 
 // audit are the acts of the last day.
-func (r *rig) audit() (all []control.Entry) {
+func (r *rig) audit() (all []control.AuditEntry) {
 	r.Helper()
 	for e, err := range controlstore.Acts(r.Context(), r.store, time.Now().Add(-24*time.Hour), time.Now().Add(time.Hour)) {
 		if err != nil {

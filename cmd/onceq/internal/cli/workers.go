@@ -252,7 +252,7 @@ func (a *app) stalled(ctx context.Context, queue string, scan bool) error {
 	}
 	defer w.close()
 	name := w.Names()[0]
-	found, err := w.Stalled(ctx, name, scan)
+	found, err := w.Stalled(ctx, name, ops.StalledOptions{Scan: scan})
 	if err != nil {
 		return scanned(err)
 	}

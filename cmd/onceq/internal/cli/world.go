@@ -223,7 +223,7 @@ func (a *app) fill(ctx context.Context, w *world, c *conf, qs []*settings.Queue,
 	if c.profile != nil {
 		w.links = c.profile.Links
 	}
-	w.Ops, err = ops.Open(ts, &ops.Options{By: a.by(), Links: w.links})
+	w.Ops, err = ops.New(ts, &ops.Options{By: a.by(), Links: w.links})
 	return err
 }
 

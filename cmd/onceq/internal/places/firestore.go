@@ -51,6 +51,6 @@ var _ dedupe.Sized = fires{}
 func (f fires) Unwrap() any { return f.Store }
 
 // Size is not known: to count the documents is to read their index.
-func (fires) Size(context.Context) (records, bytes int64, err error) {
-	return 0, 0, errors.New("the size of a collection is not known: Firestore does not tell it")
+func (fires) Size(context.Context) (dedupe.TableSize, error) {
+	return dedupe.TableSize{}, errors.New("the size of a collection is not known: Firestore does not tell it")
 }

@@ -44,7 +44,7 @@ func Redrives(ctx context.Context, dead broker.Broker) ([]Redrive, error) {
 	if err != nil {
 		return nil, err
 	}
-	ts, err := q.Redrives(ctx)
+	ts, err := q.RedriveTasks(ctx)
 	var l []Redrive
 	for _, t := range ts {
 		l = append(l, Redrive{Handle: t.Handle, Status: t.Status, Failure: t.Failure, Moved: t.Moved, Total: t.Total, Started: t.Started})

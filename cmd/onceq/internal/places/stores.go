@@ -112,12 +112,12 @@ func (d dynamo) Indexed(q dedupe.Query) bool {
 }
 
 // Size is what DynamoDB counted in the last six hours.
-func (d dynamo) Size(ctx context.Context) (records, bytes int64, err error) {
+func (d dynamo) Size(ctx context.Context) (dedupe.TableSize, error) {
 	t, err := d.client.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: &d.at.Table})
 	if err != nil || t.Table == nil || t.Table.ItemCount == nil || t.Table.TableSizeBytes == nil {
-		return 0, 0, errors.Join(err, errors.New("the table's size is not known"))
+		return dedupe.TableSize{}, errors.Join(err, errors.New("the table's size is not known"))
 	}
-	return *t.Table.ItemCount, *t.Table.TableSizeBytes, nil
+	return dedupe.TableSize{Records: *t.Table.ItemCount, Bytes: *t.Table.TableSizeBytes}, nil
 }
 
 // IsForeign reports whether a store's table is not the store's, or cannot be: repeating does not
