@@ -56,12 +56,6 @@ func (en *Engine[J]) beginClaim(r *Run[J], here bool) {
 	}
 }
 
-// isAlone reports whether the goroutine that has the run makes the calls of the store for it, and
-// not a carrier. Where a flow has one slot, no batch would have two of its runs. Only a store that
-// is instant is called so, because a call that hangs would hold up whoever makes it: a poller, or
-// the caller of Do.
-func (en *Engine[J]) isAlone(r *Run[J]) bool { return en.instant && r.f.o.Slots == 1 }
-
 // claimBatch claims a batch in one call. One draw from the system's generator gives the tokens of
 // the batch. A generator of our own would repeat its tokens in a process that was cloned from a
 // snapshot.
