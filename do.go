@@ -353,6 +353,20 @@ func (c *call) try(ctx context.Context, fl *flight) answer {
 // awaitClaim waits until the claim is won. Where the call ends before that, it answers what the
 // caller gets.
 func (t *try) awaitClaim(ctx context.Context) (a answer, ended bool) {
+	select {
+	case <-t.ready: // the store is instant
+	default:
+		if a, ended = t.waitForClaim(ctx); ended {
+			return a, true
+		}
+	}
+	if ctx.Err() != nil { // while the claim was won: f must not start, and AfterFunc needs a goroutine
+		t.r.Context().EndForeign(context.Cause(ctx))
+	}
+	return answer{}, false
+}
+
+func (t *try) waitForClaim(ctx context.Context) (a answer, ended bool) {
 	bound := time.NewTimer(t.c.p.e.ClaimTime())
 	defer bound.Stop()
 	select {
@@ -367,9 +381,6 @@ func (t *try) awaitClaim(ctx context.Context) (a answer, ended bool) {
 		if !t.leave(true) {
 			return answer{err: t.c.notRun(nil, t.lastErr())}, true
 		}
-	}
-	if ctx.Err() != nil { // while the claim was won: f must not start, and AfterFunc needs a goroutine
-		t.r.Context().EndForeign(context.Cause(ctx))
 	}
 	return answer{}, false
 }

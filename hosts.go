@@ -127,6 +127,40 @@ type workerHost struct {
 
 func (h *workerHost) Start(r *run) { h.ready <- r }
 
+// hands are the goroutines of one Run that run handlers.
+type hands struct {
+	w     *Worker
+	ready <-chan *run
+	all   sync.WaitGroup
+}
+
+func (h *hands) add() {
+	h.all.Add(1)
+	go h.work()
+}
+
+// work is one of the hands. One that ends early is replaced: by a handler that ends its goroutine,
+// or after a job that took long. What came after its handler has made its stack grow, and the next
+// job may take as long.
+func (h *hands) work() {
+	alive := false
+	defer func() {
+		if !alive {
+			h.add()
+		}
+		h.all.Done()
+	}()
+	for r := range h.ready {
+		if h.w.p.e.Work(r) >= tookLong {
+			return
+		}
+	}
+	alive = true
+}
+
+// tookLong is how long a job took beside which a new goroutine costs nothing.
+const tookLong = time.Second
+
 // Ended acts on a disposition. A message that is to be acked or nacked stays held until the answer
 // of that call is known.
 func (h *workerHost) Ended(r *run) {

@@ -165,12 +165,12 @@ func (p *pollers) unwatch(o *overdue, n int) (room int, next *overdue) {
 	return n, next
 }
 
-// countInside notes that a receive begins, or has come back.
-func (p *pollers) countInside(n int) {
+// countInside notes that a receive begins, or has come back, now.
+func (p *pollers) countInside(n int, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inside += n
-	p.moved = time.Now()
+	p.moved = now
 }
 
 // running is how many pollers there are.
@@ -228,9 +228,10 @@ type poller struct {
 // received is what one receive brought.
 type received struct {
 	asked time.Time
-	most  int // messages that it might bring
-	came  int // that it brought
-	kept  int // of these, that the flow has room for
+	back  time.Time // when it came back
+	most  int       // messages that it might bring
+	came  int       // that it brought
+	kept  int       // of these, that the flow has room for
 }
 
 // many reports whether so much came that one more poller is needed.
@@ -254,7 +255,7 @@ func (p *poller) poll(ctx context.Context) error {
 		b, err := p.take(ctx, n)
 		switch {
 		case err == nil:
-			p.noteReceive(ctx)
+			p.noteReceive(ctx, b.back)
 			if p.addPoller(ctx, &b); b.few() && p.leaves() {
 				return nil
 			}
@@ -274,25 +275,26 @@ func (p *poller) poll(ctx context.Context) error {
 func (p *poller) take(ctx context.Context, n int) (received, error) {
 	b := received{asked: time.Now(), most: n}
 	p.overdue = p.watch(ctx, p.overdue, n)
-	p.countInside(1)
+	p.countInside(1, b.asked)
 	wait := time.Duration(-1)
 	if most := p.w.l.MaxWait; most > 0 && !p.once.Load() {
 		wait = min(firstWait, most)
 	}
 	ms, err := p.w.receive(ctx, n, wait)
-	p.countInside(-1)
+	b.back = time.Now()
+	p.countInside(-1, b.back)
 	var reserved int
 	reserved, p.overdue = p.unwatch(p.overdue, n)
-	rs := p.w.taken(p.f, ms)
+	rs := p.w.taken(p.f, ms, b.back)
 	b.came, b.kept = len(rs), p.f.Offer(reserved, rs)
 	return b, err
 }
 
 // addPoller adds a poller after a receive that brought many. What piles up in a pause is no reason.
 func (p *poller) addPoller(ctx context.Context, b *received) {
-	if b.many() && time.Since(p.since) >= p.w.c.PollPause {
+	if b.many() && b.back.Sub(p.since) >= p.w.c.PollPause {
 		p.more(ctx)
-		p.since = time.Now()
+		p.since = b.back
 	}
 }
 
@@ -300,7 +302,7 @@ func (p *poller) addPoller(ctx context.Context, b *received) {
 // could be kept and took no time, or it was part-full and there is a PollPause.
 func (p *poller) rest(ctx context.Context, b *received) {
 	pause := p.w.c.PollPause
-	if b.kept == 0 && (b.came > 0 || time.Since(b.asked) < noWait) {
+	if b.kept == 0 && (b.came > 0 || b.back.Sub(b.asked) < noWait) {
 		p.hasty++
 		pause = max(pause, min(time.Second, retry.Pause(p.hasty)))
 	} else {
@@ -330,11 +332,11 @@ func (p *poller) noteFailure(ctx context.Context, err error) {
 }
 
 // noteReceive notes a receive that had an answer, and logs it where receives had failed.
-func (p *poller) noteReceive(ctx context.Context) {
+func (p *poller) noteReceive(ctx context.Context, now time.Time) {
 	if !p.once.Swap(true) {
-		p.began.Store(time.Now().UnixNano())
+		p.began.Store(now.UnixNano())
 	}
-	p.pulse.Answers()
+	p.pulse.Answers(now)
 	p.failed = 0
 	if lasted, tell := p.out.Succeeds(engine.Whole); tell {
 		p.w.p.log.LogAttrs(ctx, slog.LevelInfo, "onceq: receiving works again", engine.ForSo(lasted))
@@ -356,13 +358,13 @@ func (w *Worker) receive(ctx context.Context, n int, wait time.Duration) (ms []*
 	return w.queue.Receive(ctx, broker.ReceiveOptions{Max: n, Wait: wait, Visibility: w.c.Visibility})
 }
 
-// taken makes the runs of what was received. Offer then holds them, until their ack or nack is
+// taken makes the runs of what was received now. Offer then holds them, until their ack or nack is
 // through.
-func (w *Worker) taken(f *flow, ms []*broker.Message) []*run {
+func (w *Worker) taken(f *flow, ms []*broker.Message, now time.Time) []*run {
 	if len(ms) == 0 {
 		return nil
 	}
-	rs, copies, now := make([]*run, 0, len(ms)), make([]given, len(ms)), time.Now()
+	rs, copies := make([]*run, 0, len(ms)), make([]given, len(ms))
 	for i, m := range ms {
 		if m == nil {
 			continue

@@ -145,9 +145,9 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 	w.tell.logStart(f, w.isPaused())
 	st.ReadFirst(ctx)
-	var hands sync.WaitGroup
+	hands := &hands{w: w, ready: ready}
 	for range w.c.Concurrency {
-		hands.Go(func() { w.hand(&hands, ready) })
+		hands.add()
 	}
 	receiving, stop := context.WithCancelCause(ctx)
 	ps.fatal = stop
@@ -169,7 +169,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	swept(late)
 	close(ready) // the hands end when they have nothing left
 	if err == nil {
-		hands.Wait() // else a handler that runs on would hold up Run
+		hands.all.Wait() // else a handler that runs on would hold up Run
 	}
 	if ctx.Err() == nil {
 		return errors.Join(fatal, err)
@@ -334,20 +334,6 @@ func (w *Worker) abandoned(rs []*run) error {
 		e.Jobs[i] = w.p.observeAbandoned(r).JobID
 	}
 	return e
-}
-
-// hand is one of the goroutines that run handlers. A handler that ends its goroutine is replaced.
-func (w *Worker) hand(hands *sync.WaitGroup, ready <-chan *run) {
-	alive := false
-	defer func() {
-		if !alive {
-			hands.Go(func() { w.hand(hands, ready) })
-		}
-	}()
-	for r := range ready {
-		w.p.e.Work(r)
-	}
-	alive = true
 }
 
 // look warns once, at the start, of what the configuration cannot promise. Where it would break a

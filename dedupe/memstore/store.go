@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/machine"
+	"github.com/onceq/onceq/internal/instant"
 	"github.com/onceq/onceq/internal/records"
 )
 
@@ -60,6 +61,7 @@ func nextFence() uint64 { return fences.Add(1) }
 
 // Store is a [dedupe.Store] in memory. Make one with [New].
 type Store struct {
+	mark
 	shards []shard
 	marks  []marks // of the shards
 	seed   maphash.Seed
@@ -75,6 +77,8 @@ type Store struct {
 }
 
 var _ dedupe.Store = (*Store)(nil)
+
+type mark = instant.Mark
 
 // New makes an empty store. Nil options are the defaults. An error names the option that makes no
 // sense.
@@ -105,6 +109,9 @@ func New(o *Options) (*Store, error) {
 		calls:  records.NewCalls("memstore", result),
 		most:   int64(most),
 		logger: o.Logger,
+	}
+	if o.Logger == nil { // which is a user's, and may do anything
+		s.mark = instant.Of(s)
 	}
 	for i := range s.shards {
 		s.shards[i].init(now, &s.marks[i])

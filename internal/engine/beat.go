@@ -108,7 +108,7 @@ func (en *Engine[J]) askRenewal(ctx context.Context, batch []dedupe.Renewal) ([]
 	if err != nil {
 		en.o.Pulse.beats.Misses(err)
 	} else {
-		en.o.Pulse.beats.Answers()
+		en.o.Pulse.beats.Answers(time.Now())
 	}
 	return answers, err
 }

@@ -24,7 +24,10 @@ import (
 // and runs what follows from the answers. It holds no lock but r.mu, where a claim meets its beat.
 
 // beginClaims asks the host about messages that have got a slot, and sends their claims.
-func (en *Engine[J]) beginClaims(rs []*Run[J]) {
+func (en *Engine[J]) beginClaims(rs []*Run[J]) { en.claims.Add(en.admitted(rs)...) }
+
+// admitted is what is left of rs when the host was asked about each of them.
+func (en *Engine[J]) admitted(rs []*Run[J]) []*Run[J] {
 	send := rs[:0]
 	for _, r := range rs {
 		if !r.advance(claiming) {
@@ -40,13 +43,17 @@ func (en *Engine[J]) beginClaims(rs []*Run[J]) {
 		}
 		send = append(send, r)
 	}
-	en.claims.Add(send...)
+	return send
 }
 
-// beginClaim is beginClaims for one run.
-func (en *Engine[J]) beginClaim(r *Run[J]) {
+// beginClaim is beginClaims for one run. With here, the caller's goroutine may make the call.
+func (en *Engine[J]) beginClaim(r *Run[J], here bool) {
 	one := [1]*Run[J]{r}
-	en.beginClaims(one[:])
+	if rs := en.admitted(one[:]); here && len(rs) > 0 && en.isAlone(r) {
+		en.claimBatch(rs)
+	} else {
+		en.claims.Add(rs...)
+	}
 }
 
 // claimBatch claims a batch in one call. One draw from the system's generator gives the tokens of
@@ -110,7 +117,7 @@ func (en *Engine[J]) landClaims(rs []*Run[J], answers []dedupe.Claim, sent time.
 	}
 	if sound {
 		en.lastClaim.Store(int64(now.Sub(en.epoch)))
-		en.o.Pulse.claims.Answers()
+		en.o.Pulse.claims.Answers(now)
 	} else if failed != nil {
 		en.o.Pulse.claims.Misses(failed)
 	}
@@ -135,9 +142,13 @@ func (en *Engine[J]) ask(rs []*Run[J]) (answers []dedupe.Claim, sent time.Time, 
 		known = en.o.Fences.Known()
 	}
 	sent = time.Now()
-	ctx := CallContext(context.Background(), en.o.CallTimeout)
+	ctx := context.Background()
+	if !en.instant {
+		call := callContextAt(sent, en.o.CallTimeout)
+		defer call.Close()
+		ctx = call
+	}
 	answers, err = Guard(func() ([]dedupe.Claim, error) { return en.o.Store.Claim(ctx, reqs) })
-	ctx.Close()
 	if err == nil && len(answers) != len(reqs) {
 		err = fmt.Errorf("onceq: the store answered %d of %d claims", len(answers), len(reqs))
 	}

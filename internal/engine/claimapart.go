@@ -92,8 +92,9 @@ func (en *Engine[J]) probe(scope string) {
 	if !en.forgoOnce(q.Key, token) || err != nil || len(cs) != 1 || cs[0].Err != nil || cs[0].Outcome != dedupe.Won {
 		return
 	}
-	en.lastClaim.Store(int64(time.Since(en.epoch)))
-	en.o.Pulse.claims.Answers()
+	at := time.Now()
+	en.lastClaim.Store(int64(at.Sub(en.epoch)))
+	en.o.Pulse.claims.Answers(at)
 	_, _ = Guard(func() ([]error, error) {
 		return en.o.Store.Forget(ctx, []dedupe.Forgotten{{Key: q.Key, Fence: cs[0].Lease.Fence}})
 	})

@@ -95,10 +95,26 @@ func millis(t time.Time) int64 {
 // the job does. The sum tells the message from others that bring its key. The names are parts of
 // one string, because a string for each would be an allocation a job.
 func origins[J any](rs []*Run[J], reqs []dedupe.ClaimRequest) {
-	var few [128]int
-	ends := few[:0]
-	var room [4096]byte // of most batches
-	names := room[:0]
+	if len(rs) > 1 {
+		manyOrigins(rs, reqs)
+		return
+	}
+	var end [1]int
+	var room [128]byte
+	writeOrigins(rs, reqs, end[:0], room[:0])
+}
+
+// manyOrigins has the room that most batches need. It is not inlined, because a single claim shall
+// not make its goroutine's stack grow.
+//
+//go:noinline
+func manyOrigins[J any](rs []*Run[J], reqs []dedupe.ClaimRequest) {
+	var ends [128]int
+	var room [4096]byte
+	writeOrigins(rs, reqs, ends[:0], room[:0])
+}
+
+func writeOrigins[J any](rs []*Run[J], reqs []dedupe.ClaimRequest, ends []int, names []byte) {
 	for _, r := range rs {
 		if m := r.Message; m.ID != "" { // otherwise it is of a Do
 			names = appendSum(append(append(names, m.ID...), sumMark), m, r.Token)

@@ -64,6 +64,9 @@
 //	                                                              tries
 //	                   a Worker's carrier of acks or nacks        tries, later
 //
+// Where a run is alone (alone.go, isAlone) there is no carrier: who has the run before it makes the
+// call, and writes what the carrier would.
+//
 // Some fields do not go by the phase:
 //
 //   - phase and Joined are atomic, and ctx has a lock of its own. The user sets Joined.

@@ -66,6 +66,8 @@ type Engine[J any] struct {
 	o      Options
 	margin time.Duration // the time before a lease's deadline in which nothing starts under it
 	epoch  time.Time
+	// instant is true where a call of the Store never waits.
+	instant bool
 
 	// What an engine takes for signs of life it has seen itself: a store may answer one scope and
 	// not another.
@@ -92,7 +94,7 @@ type Engine[J any] struct {
 
 	// What the slots start. They do not know how it goes on.
 	begin       func([]*Run[J])
-	beginOne    func(*Run[J])
+	beginOne    func(r *Run[J], here bool)
 	giveBack    func(r *Run[J], d time.Duration, outcome Outcome)
 	unreachable func(*Run[J])
 	release     func(*Run[J])

@@ -41,15 +41,23 @@ type realContext struct {
 // CallContext makes the context of one call, which ends after timeout. It is detached from the end
 // of ctx.
 func CallContext(ctx context.Context, timeout time.Duration) *LazyContext {
+	if ctx.Done() != nil {
+		ctx = context.WithoutCancel(ctx)
+	}
+	c := callContextAt(time.Now(), timeout)
+	c.base = ctx
+	return c
+}
+
+// callContextAt makes the context of a call that begins at the time at.
+func callContextAt(at time.Time, timeout time.Duration) *LazyContext {
 	c := &struct {
 		LazyContext
 		real realContext
 	}{}
-	if c.base = ctx; ctx.Done() != nil {
-		c.base = context.WithoutCancel(ctx)
-	}
+	c.base = context.Background()
 	c.LazyContext.real = &c.real
-	c.real = realContext{deadline: time.Now().Add(timeout), alarmed: true}
+	c.real = realContext{deadline: at.Add(timeout), alarmed: true}
 	return &c.LazyContext
 }
 
@@ -109,8 +117,7 @@ func (c *LazyContext) get() context.Context {
 		return r.ctx
 	}
 	if r.alarmed {
-		ctx, stop := context.WithDeadline(c.base, r.deadline)
-		r.ctx, r.cancel = ctx, func(error) { stop() }
+		r.alarm(c.base)
 	} else {
 		r.ctx, r.cancel = context.WithCancelCause(c.base)
 	}
@@ -121,6 +128,15 @@ func (c *LazyContext) get() context.Context {
 		r.cancel(context.Canceled)
 	}
 	return r.ctx
+}
+
+// alarm makes the real context of a call. It is not inlined, because a handler's needs no room for
+// it on its stack.
+//
+//go:noinline
+func (r *realContext) alarm(base context.Context) {
+	ctx, stop := context.WithDeadline(base, r.deadline)
+	r.ctx, r.cancel = ctx, func(error) { stop() }
 }
 
 // cut ends the real context, if there is one; called with the lock held.

@@ -111,8 +111,9 @@ func (en *Engine[J]) sendLetters(rs []*Run[J]) error {
 func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 	switch {
 	case err == nil:
-		en.lastLetter.Store(int64(time.Since(en.epoch)))
-		en.lettersPulse.Answers()
+		now := time.Now()
+		en.lastLetter.Store(int64(now.Sub(en.epoch)))
+		en.lettersPulse.Answers(now)
 		en.logLettersTaken(r.f.Terms.Base)
 		en.finish(r, Ack, 0, en.deadAs(r, r.later.Load().dead.Fence))
 	case letter.IsUnfit(err) && r.later.Load().fit < letter.Bare:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/internal/batch"
+	"github.com/onceq/onceq/internal/instant"
 	"github.com/onceq/onceq/internal/verdict"
 	"github.com/onceq/onceq/visibility"
 )
@@ -25,6 +26,7 @@ func New[J any](o Options, all *Roll) (*Engine[J], error) {
 	en := &Engine[J]{o: o, all: all, epoch: time.Now(), probeKey: "onceq-probe-" + strings.ToLower(rand.Text()), margin: min(o.CallTimeout, timeout/6)}
 	en.begin, en.giveBack, en.unreachable, en.release = en.beginClaims, en.giveUnbegun, en.giveUnanswered, en.Release
 	en.beginOne = en.beginClaim
+	en.instant = instant.Is(o.Store)
 	store := o.Store.Limits().MaxBatch
 	var err error
 	en.leases, err = visibility.New(en.extend, visibility.Options[*Run[J]]{

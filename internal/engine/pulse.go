@@ -27,9 +27,8 @@ type Pulse struct {
 // awayAfter is how long something must have failed, and been asked again, to count as away.
 const awayAfter = time.Second
 
-// Answers notes an answer.
-func (p *Pulse) Answers() {
-	now := time.Now()
+// Answers notes an answer that came now.
+func (p *Pulse) Answers(now time.Time) {
 	before := p.answered.Swap(now.UnixNano())
 	if p.failed.Load() <= before {
 		return

@@ -30,6 +30,11 @@ func (en *Engine[J]) settleRun(r *Run[J], v verdict.Verdict, ended time.Duration
 	if r.later.Load() != nil {
 		r.later.Load().alone, r.later.Load().failing = time.Time{}, 0
 	}
+	if en.isAlone(r) && !r.Joined.Load() {
+		one := [1]*Run[J]{r}
+		en.settleBatch(one[:])
+		return
+	}
 	en.settleQueue(r).Add(r)
 }
 
@@ -46,7 +51,7 @@ func (en *Engine[J]) settleBatch(rs []*Run[J]) {
 		return
 	}
 	sent := time.Now()
-	answers, err := en.askEnds(rs)
+	answers, err := en.askEnds(rs, sent)
 	switch {
 	case err == nil:
 		for i, r := range rs {
@@ -66,7 +71,7 @@ func (en *Engine[J]) settleBatch(rs []*Run[J]) {
 func (en *Engine[J]) settleApart(rs []*Run[J], err error) {
 	errs, some := apart(rs, err, func(i int) error {
 		sent := time.Now()
-		answers, err := en.askEnds(rs[i : i+1])
+		answers, err := en.askEnds(rs[i:i+1], sent)
 		if err == nil {
 			en.settled(rs[i], answers[0], sent)
 		}
@@ -79,8 +84,8 @@ func (en *Engine[J]) settleApart(rs []*Run[J], err error) {
 	}
 }
 
-// askEnds makes one call of Settle.
-func (en *Engine[J]) askEnds(rs []*Run[J]) ([]dedupe.Settled, error) {
+// askEnds makes one call of Settle, now.
+func (en *Engine[J]) askEnds(rs []*Run[J], sent time.Time) ([]dedupe.Settled, error) {
 	batch := make([]dedupe.Settlement, len(rs))
 	for i, r := range rs {
 		v, t := &r.Verdict, &batch[i]
@@ -106,9 +111,13 @@ func (en *Engine[J]) askEnds(rs []*Run[J]) ([]dedupe.Settled, error) {
 			t.Result = r.Result()
 		}
 	}
-	ctx := CallContext(context.Background(), en.settleCall(rs))
+	ctx := context.Background()
+	if !en.instant {
+		call := callContextAt(sent, en.settleCall(rs))
+		defer call.Close()
+		ctx = call
+	}
 	answers, err := Guard(func() ([]dedupe.Settled, error) { return en.o.Store.Settle(ctx, batch) })
-	ctx.Close()
 	if err == nil && len(answers) != len(rs) {
 		err = fmt.Errorf("onceq: the store answered %d of %d settlements", len(answers), len(rs))
 	}
@@ -116,8 +125,9 @@ func (en *Engine[J]) askEnds(rs []*Run[J]) ([]dedupe.Settled, error) {
 	case err != nil:
 		en.o.Pulse.ends.Misses(err)
 	case slices.ContainsFunc(answers, isSound):
-		en.lastEnd.Store(int64(time.Since(en.epoch)))
-		en.o.Pulse.ends.Answers()
+		now := time.Now()
+		en.lastEnd.Store(int64(now.Sub(en.epoch)))
+		en.o.Pulse.ends.Answers(now)
 	case !errors.Is(answers[0].Err, dedupe.ErrBusy) || !rs[0].Joined.Load(): // which is locked by its own transaction
 		en.o.Pulse.ends.Misses(answers[0].Err)
 	}

@@ -178,7 +178,11 @@ func (f *Flow[J]) Offer(n int, rs []*Run[J]) (kept int) {
 	back := append(tooMany, f.unstarted()...)
 	f.tell()
 	f.mu.Unlock()
-	f.send(out)
+	if len(out) == 1 {
+		f.en.beginOne(out[0], true)
+	} else {
+		f.send(out)
+	}
 	f.handBack(back)
 	return len(rs) - len(tooMany)
 }
@@ -243,12 +247,12 @@ func (f *Flow[J]) send(rs []*Run[J]) {
 }
 
 // sendFew is send for what is mostly one run. It allocates nothing then, because rs stays on the
-// caller's stack.
-func (f *Flow[J]) sendFew(rs []*Run[J]) {
+// caller's stack. With here, the caller's goroutine may make the claim.
+func (f *Flow[J]) sendFew(rs []*Run[J], here bool) {
 	switch len(rs) {
 	case 0:
 	case 1:
-		f.en.beginOne(rs[0])
+		f.en.beginOne(rs[0], here)
 	default:
 		f.en.begin(slices.Clone(rs))
 	}
@@ -309,7 +313,7 @@ func (f *Flow[J]) returned(r *Run[J]) {
 	out := f.pump(next[:0])
 	f.tell()
 	f.mu.Unlock()
-	f.sendFew(out)
+	f.sendFew(out, false) // r is to be settled first
 }
 
 func (f *Flow[J]) leaveSlot(r *Run[J]) {
@@ -343,7 +347,7 @@ func (f *Flow[J]) disposed(r *Run[J]) {
 	out := f.pump(next[:0])
 	f.tell()
 	f.mu.Unlock()
-	f.sendFew(out)
+	f.sendFew(out, r.Ran) // otherwise one duplicate would be found from within the other, without a bound
 	f.handBack(back)
 }
 

@@ -20,14 +20,43 @@ import (
 
 // Work runs the handler of a claimed job, in the goroutine that called it, and sends the end on its
 // way. It does not return when the handler ends its goroutine; the end is on its way all the same.
-func (en *Engine[J]) Work(r *Run[J]) {
-	if !en.mayStart(r) {
-		return
+// took is how long the handler ran.
+//
+// What stands on the stack while the handler runs is kept small, so that a job that waits takes the
+// smallest stack there is.
+func (en *Engine[J]) Work(r *Run[J]) (took time.Duration) {
+	if !en.begins(r) {
+		return 0
 	}
-	parks := r.Opts.Policy == dedupe.Park && r.Fence != 0
+	returned := false
+	var err error
+	defer func() {
+		var v any
+		if !returned {
+			if v = recover(); v != nil {
+				err = verdict.Classed(verdict.Panicked, "panic: %v\n%s", v, debug.Stack())
+			} else {
+				err = verdict.Classed(verdict.Panicked, "the handler ended its goroutine (runtime.Goexit)")
+			}
+		}
+		took = en.handled(r, err, returned)
+		if !returned {
+			r.f.Host.Broke(r, v)
+		}
+	}()
+	err = r.f.Host.Handle(r)
+	returned = true
+	return 0
+}
+
+// begins does what comes before the handler, and reports whether that is to run.
+func (en *Engine[J]) begins(r *Run[J]) bool {
+	if !en.mayStart(r) {
+		return false
+	}
 	// The confirmation may have taken long.
-	if parks && !r.Opts.StartsLater && (!en.confirmStart(r) || !en.mayStart(r)) {
-		return
+	if r.parks() && !r.Opts.StartsLater && (!en.confirmStart(r) || !en.mayStart(r)) {
+		return false
 	}
 	end := r.f.Terms.Deadline
 	// Both are written before the run is running: the batch's end may look at whole, and who
@@ -35,7 +64,7 @@ func (en *Engine[J]) Work(r *Run[J]) {
 	r.whole = !end.IsZero() && 2*time.Until(end) >= end.Sub(r.f.epoch)
 	r.Ran, r.began = true, time.Since(r.f.epoch)
 	if !r.advance(running) {
-		return
+		return false
 	}
 	if !end.IsZero() {
 		r.ctx.SetDeadline(end)
@@ -45,26 +74,11 @@ func (en *Engine[J]) Work(r *Run[J]) {
 		r.ctx.SetDeadline(at)
 		en.setTimeout(r, at)
 	}
-	h := verdict.Handled{Parks: parks, Attempt: int(r.Attempt), Most: int(r.Opts.Most)}
-	returned := false
-	defer func() {
-		var v any
-		if !returned {
-			h.Panicked = true
-			if v = recover(); v != nil {
-				h.Err = verdict.Classed(verdict.Panicked, "panic: %v\n%s", v, debug.Stack())
-			} else {
-				h.Err = verdict.Classed(verdict.Panicked, "the handler ended its goroutine (runtime.Goexit)")
-			}
-		}
-		en.handled(r, &h)
-		if !returned {
-			r.f.Host.Broke(r, v)
-		}
-	}()
-	h.Err = r.f.Host.Handle(r)
-	returned = true
+	return true
 }
+
+// parks reports whether the job's policy is Park, and there is a claim to record its start under.
+func (r *Run[J]) parks() bool { return r.Opts.Policy == dedupe.Park && r.Fence != 0 }
 
 // setTimeout arranges for the job's Timeout to end the handler's context; the zero time ends that
 // arrangement. The manager watches the time beside the beats. A run that has no beats has a timer.
@@ -108,40 +122,44 @@ func (en *Engine[J]) confirmed(r *Run[J]) bool {
 	return r.Fence == 0 || en.leases.Left(&r.held) > min(en.margin, en.leaseFor(r)/6)
 }
 
-// handled is told how the handler ended.
-func (en *Engine[J]) handled(r *Run[J], h *verdict.Handled) {
+// handled is told how the handler ended: with an error, or without having returned. It answers how
+// long it ran.
+func (en *Engine[J]) handled(r *Run[J], err error, returned bool) (took time.Duration) {
 	ended := time.Since(r.f.epoch)
+	took = ended - r.began // others may have the run from now on
 	if r.Opts.Timeout > 0 {
 		en.setTimeout(r, time.Time{})
 	}
 	if !r.advance(settling) {
-		return // abandoned: Run has ended
+		return took // abandoned: Run has ended
 	}
-	if h.Err != nil {
+	if err != nil {
 		overdue(r)
 	}
-	h.Cause = r.ctx.Close()
-	h.Joined = r.Joined.Load()
-	v := verdict.Of(*h)
+	v := verdict.Of(verdict.Handled{
+		Err: err, Panicked: !returned, Cause: r.ctx.Close(), Joined: r.Joined.Load(),
+		Parks: r.parks(), Attempt: int(r.Attempt), Most: int(r.Opts.Most),
+	})
 	switch {
 	case v.Backoff: // which may be as short, because a part of it is drawn at random
-		v.Delay = en.backoff(r, h.Err)
+		v.Delay = en.backoff(r, err)
 	case durations.IsBare(v.Delay):
 		en.askUnit(r, v.Delay)
 	}
 	if v.To == dedupe.Released && v.Class == verdict.Postponed {
 		l := r.ensureLater()
-		l.due, l.why = time.Now().Add(v.Delay), verdict.Text(h.Err)
-		if l.limiter = verdict.LimiterOf(h.Err); l.limiter != "" {
+		l.due, l.why = time.Now().Add(v.Delay), verdict.Text(err)
+		if l.limiter = verdict.LimiterOf(err); l.limiter != "" {
 			en.o.Limited(l.limiter)
 		}
 	}
 	r.f.returned(r)
 	if v.To == 0 {
 		en.finish(r, Leave, 0, LeaseLost)
-		return
+		return took
 	}
 	en.settleRun(r, v, ended)
+	return took
 }
 
 // overdue handles a handler that returned an error just when we would have cancelled it: its

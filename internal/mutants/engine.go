@@ -102,4 +102,24 @@ var engine = []mutant{
 		Package: "dlq", Test: "TestLastExtensionOfALetter",
 		Why: "letters are beaten on although the broker holds them no longer",
 	},
+	{
+		File: "internal/instant/instant.go", Text: "return ok && m.marked() == v", With: "return ok",
+		Package: "internal/coretest/doing", Test: "TestDoWithAStoreThatHangsForEver",
+		Why: "a call of Do does not return when its context ends, where a store that hangs embeds a memory store",
+	},
+	{
+		File: "internal/engine/alone.go", Text: "return en.instant && r.f.o.Slots == 1", With: "return en.instant",
+		Package: "internal/coretest/life", Test: "TestOneHandlerOverAnInstantStore/two",
+		Why: "many handlers over a memory store have batches of one",
+	},
+	{
+		File: "internal/engine/slots.go", Text: "f.sendFew(out, r.Ran)", With: "f.sendFew(out, true)",
+		Package: "internal/coretest/life", Test: "TestOneHandlerOverAnInstantStore/one",
+		Why: "each duplicate of a backlog is found from within the one before it, and the stack grows without a bound",
+	},
+	{
+		File: "do.go", Text: "if ctx.Err() != nil { // while the claim was won", With: "if false { // while the claim was won",
+		Package: ".", Test: "TestDoClaimWonAsTheContextEnds",
+		Why: "f starts although its caller's context has ended",
+	},
 }

@@ -48,7 +48,13 @@ func BenchmarkSkeleton(b *testing.B) {
 //	skeleton-…              the skeleton's
 //	x-skeleton              the worker's time by the skeleton's
 //	x-skeleton-cpu          the same of the processor time
-func BenchmarkSendToAck(b *testing.B) {
+func BenchmarkSendToAck(b *testing.B) { sendToAck(b, runWorker, runSkeleton) }
+
+// BenchmarkOneHandler is the same with one handler, so that each message has batches of its own.
+func BenchmarkOneHandler(b *testing.B) { sendToAck(b, runAlone, runSkeletonAlone) }
+
+func sendToAck(b *testing.B, runWorker, runSkeleton loop) {
+	b.Helper()
 	b.StopTimer()
 	st := benchStore(b)
 	runSkeleton(b, st, benchRecords)

@@ -26,6 +26,13 @@ type skeletonJob struct {
 // It has nothing else: no retries, no outcomes but won and done, no drain, no groups, no timing, no
 // limits.
 func runSkeleton(tb testing.TB, st *memstore.Store, n int) {
+	runSkeletonOf(tb, st, n, benchHandlers)
+}
+
+// runSkeletonAlone has one goroutine that handles.
+func runSkeletonAlone(tb testing.TB, st *memstore.Store, n int) { runSkeletonOf(tb, st, n, 1) }
+
+func runSkeletonOf(tb testing.TB, st *memstore.Store, n, workers int) {
 	tb.Helper()
 	q := benchQueue(tb)
 	leases, err := visibility.New(func(ctx context.Context, js []*skeletonJob) error {
@@ -43,7 +50,7 @@ func runSkeleton(tb testing.TB, st *memstore.Store, n int) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	const workers, batch = benchHandlers, 100
+	const batch = 100
 	ctx, cancel := context.WithCancel(tb.Context())
 	ready := make(chan *skeletonJob, workers)
 	ended := make(chan *skeletonJob, workers)
@@ -55,7 +62,7 @@ func runSkeleton(tb testing.TB, st *memstore.Store, n int) {
 	run.Go(func() { // receive, hold, claim
 		defer close(ready)
 		for ctx.Err() == nil {
-			ms, err := q.Receive(ctx, broker.ReceiveOptions{Max: workers / 2, Wait: -1, Visibility: 30 * time.Second})
+			ms, err := q.Receive(ctx, broker.ReceiveOptions{Max: max(1, workers/2), Wait: -1, Visibility: 30 * time.Second})
 			if err != nil || len(ms) == 0 {
 				continue
 			}
