@@ -56,6 +56,8 @@ type WorkerConfig struct {
 	// be sent, an ERROR says so, the message is given back, and it becomes a letter before its
 	// queue drops it. Messages of an ordered group, and those without onceq's metadata, are never
 	// sent anew.
+	//
+	// Experimental: it may change in any minor version. docs/release.md says what that means.
 	Carry broker.Sender
 	// Concurrency is how many handlers run at once. Default 10; 1 to 100,000.
 	Concurrency int

@@ -207,10 +207,11 @@ func (p *pass) tell(l *item, f Result, reason error) {
 	}
 }
 
-// ack removes letters from the queue. Where the broker takes no acks the pass ends, because it
-// could not remove what it went on to send either.
+// ack removes letters from the queue, and it alone does; a dry run removes none, whatever their
+// fate. Where the broker takes no acks the pass ends, because it could not remove what it went on
+// to send either.
 func (p *pass) ack(ctx context.Context, ids []string) error {
-	if len(ids) == 0 || p.stuck != nil {
+	if len(ids) == 0 || p.stuck != nil || p.report.DryRun {
 		return p.stuck
 	}
 	for _, id := range ids {

@@ -143,10 +143,7 @@ func (p *purge) choose(l *item) error {
 func (p *purge) flush(ctx context.Context) error {
 	ls := p.exported
 	p.exported = nil
-	var err error
-	if !p.o.DryRun {
-		err = p.ack(ctx, names(ls))
-	}
+	err := p.ack(ctx, names(ls))
 	for _, l := range ls {
 		p.tell(l, Purged, nil)
 	}

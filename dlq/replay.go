@@ -412,9 +412,7 @@ func (r *replay) dropAs(ctx context.Context, f Result, from *[]*item) (err error
 	}
 	ls := *from
 	*from = nil
-	if !r.o.DryRun {
-		err = r.ack(ctx, names(ls))
-	}
+	err = r.ack(ctx, names(ls))
 	for _, l := range ls {
 		r.tell(l, f, nil)
 	}
@@ -567,9 +565,7 @@ func (r *replay) done(ctx context.Context, ls []*item) (err error) {
 			r.watchFor(l)
 		}
 	}
-	if !r.o.DryRun {
-		err = r.ack(ctx, names(ls))
-	}
+	err = r.ack(ctx, names(ls))
 	for _, l := range ls {
 		r.tell(l, Replayed, nil)
 	}

@@ -205,6 +205,48 @@ func TestReplayAcksWhatComesAgain(t *testing.T) {
 	})
 }
 
+// A plan, and a dry run, take nothing out of the queue, not even what comes again because it could
+// not be held: nothing was sent of it.
+func TestDryRunsKeepWhatComesAgain(t *testing.T) {
+	for name, dry := range map[string]func(*rig) error{
+		"a plan of a replay": func(r *rig) error {
+			_, err := r.dlq.PlanReplay(r.t.Context(), dlq.ReplayOptions{To: r.queue})
+			return err
+		},
+		"a plan of a purge": func(r *rig) error {
+			_, err := r.dlq.PlanPurge(r.t.Context(), dlq.PurgeOptions{All: true, NoExport: true})
+			return err
+		},
+		"a dry replay": func(r *rig) error { _, err := r.replay(dlq.ReplayOptions{DryRun: true}); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			onEach(t, func(t *testing.T, r *rig) {
+				r.putN(3)
+				receives := 0
+				r.dead.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
+					switch c.Op {
+					case onceqtest.Extend:
+						return faulty.Fail(errFault)
+					case onceqtest.Receive:
+						receives++
+						return faulty.SlowReply(4 * time.Second)
+					}
+					return nil
+				})
+				r.dlq = open(t, r.dead, &dlq.Options{Name: "dead", Visibility: max(time.Second, r.dead.Limits().MinHold), Wait: 20 * time.Second})
+				if err := dry(r); err != nil && !errors.Is(err, dlq.ErrIncomplete) {
+					t.Error(err)
+				}
+				if receives < 2 {
+					t.Errorf("%d receives, so nothing can have come again", receives)
+				}
+				r.dead.SetFault(nil)
+				r.depths(3, 0)
+			})
+		})
+	}
+}
+
 // An ack that came too late is told: the letter was sent, and is still there.
 func TestReplayTellsOfLateAcks(t *testing.T) {
 	onEach(t, func(t *testing.T, r *rig) {

@@ -3,6 +3,7 @@ package ops
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -27,7 +28,7 @@ func (t *target) canaries(ctx context.Context, to broker.Sender, p *dlq.Plan) er
 	}
 	now := time.Now()
 	if v, ok := rules.For(t.known, "", "", now); ok && v.Do == control.Pause {
-		return paused(t.known, &v)
+		return paused(t.known, &rules, &v)
 	}
 	type part struct{ scope, typ string }
 	seen := map[part]bool{}
@@ -39,7 +40,7 @@ func (t *target) canaries(ctx context.Context, to broker.Sender, p *dlq.Plan) er
 		}
 		seen[of] = true
 		if v, ok := rules.For(t.known, of.scope, of.typ, now); ok && v.Do == control.Pause {
-			return paused(fmt.Sprintf("type %s of %s (scope %s)", orNone(of.typ), t.known, orNone(of.scope)), &v)
+			return paused(fmt.Sprintf("type %s of %s (scope %s)", orNone(of.typ), t.known, orNone(of.scope)), &rules, &v)
 		}
 	}
 	seats, err := t.seats(ctx)
@@ -57,8 +58,31 @@ func (t *target) canaries(ctx context.Context, to broker.Sender, p *dlq.Plan) er
 	return fmt.Errorf("%w: no worker of %s lives, so the canaries would not run", ErrRefused, t.known)
 }
 
-func paused(what string, v *control.Verdict) error {
-	return fmt.Errorf("%w: %s is paused until %s UTC by %s (%s), so the canaries would not run", ErrRefused, what, v.Until.UTC().Format("15:04:05"), v.By, v.Reason)
+// PausedError refuses a replay whose canaries a pause would keep waiting. It wraps ErrRefused.
+type PausedError struct {
+	// What is paused: a queue, or a type in its scope.
+	What  string
+	Until time.Time
+	// By and Reason are those of the rule. AllQueues: it is a rule of all queues.
+	By, Reason string
+	AllQueues  bool
+}
+
+// Error says what is paused, until when, and by whom, where By is set.
+func (e *PausedError) Error() string {
+	by := ""
+	if e.By != "" {
+		by = fmt.Sprintf(" by %s (%s)", e.By, e.Reason)
+	}
+	return fmt.Sprintf("%v: %s is paused until %s UTC%s, so the canaries would not run", ErrRefused, e.What, e.Until.UTC().Format("15:04:05"), by)
+}
+
+// Unwrap is ErrRefused.
+func (e *PausedError) Unwrap() error { return ErrRefused }
+
+func paused(what string, rules *controlstore.Rules, v *control.Verdict) error {
+	all := slices.ContainsFunc(rules.Rules, func(r control.Rule) bool { return r.ID == v.Rule && r.Queue == "" })
+	return &PausedError{What: what, Until: v.Until, By: v.By, Reason: v.Reason, AllQueues: all}
 }
 
 func orNone(s string) string {

@@ -60,7 +60,8 @@ type Access struct {
 	// May is what he may do. 0 = nothing.
 	May Permission
 	// Queues are the names of the targets that he sees; nil = all. The audit and the rules of other
-	// queues are not shown to him, nor what concerns all queues.
+	// queues are not shown to him, nor acts on all queues. A rule of all queues is shown as one of
+	// his queue, without who made it and why, and he cannot end it.
 	Queues []string
 }
 

@@ -80,6 +80,21 @@ func (a *ask) actList() (as []actView) {
 	return as
 }
 
+func stateOfActs(as []actView) (state string) {
+	for i := range as {
+		state += fmt.Sprint(as[i].ID, as[i].Line, as[i].Ended)
+	}
+	return state
+}
+
+func stateOfAct(x *ops.RunningAct) string {
+	state := fmt.Sprint(x.Audit, x.Sent, x.Removed, x.Purged, x.Skipped, x.Failed, len(x.Batches), x.Asks, x.Stopping, x.Ended)
+	if w := x.Watched; w != nil {
+		state += fmt.Sprint(w.Number, w.Done, w.Running, w.Waiting, w.Unknown, len(w.Failed))
+	}
+	return state
+}
+
 func (a *ask) seesActOf(queue string) bool {
 	t, err := a.ops.Target(queue)
 	return err == nil && a.who.sees(t.Name)
@@ -102,7 +117,7 @@ func (p *Page) actScreen(a *ask, status int, change func(*view)) error {
 		return err
 	}
 	v := a.framed(a.view("act", string(x.Act)+" of "+x.Queue, crumb{x.Queue, "/q/" + url.PathEscape(x.Queue)}))
-	v.Live = "act:" + x.ID
+	v.Live, v.state = "act:"+x.ID, stateOfAct(&x)
 	if x.Ended.IsZero() {
 		v.Reload = 3
 	}

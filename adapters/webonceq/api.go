@@ -43,15 +43,15 @@ type queueJSON struct {
 }
 
 type ruleJSON struct {
-	ID     string    `json:"id"`
+	ID     string    `json:"id,omitempty"`
 	Do     string    `json:"do"`
 	Queue  string    `json:"queue,omitempty"`
 	Scope  string    `json:"scope,omitempty"`
 	Type   string    `json:"type,omitempty"`
 	Slots  int       `json:"slots,omitempty"`
 	Until  time.Time `json:"until"`
-	By     string    `json:"by"`
-	Reason string    `json:"reason"`
+	By     string    `json:"by,omitempty"`
+	Reason string    `json:"reason,omitempty"`
 }
 
 func (p *Page) queuesJSON(a *ask) error {
@@ -77,6 +77,7 @@ func (p *Page) queuesJSON(a *ask) error {
 			x.Runs, x.Errors = &m.Runs, &m.Errors
 		}
 		for _, r := range q.Rules {
+			r = a.ruleSeen(r, q.Queue)
 			x.Rules = append(x.Rules, ruleJSON{r.ID, string(r.Do), r.Queue, r.Scope, r.Type, r.Slots, r.Until, r.By, r.Reason})
 		}
 		all = append(all, x)
@@ -184,10 +185,7 @@ func (p *Page) auditJSON(a *ask) error {
 			return err
 		}
 		if a.seesAct(&e) {
-			if e.Err != "" {
-				e.Err = a.trouble(errors.New(e.Err))
-			}
-			all = append(all, named{e.ID, e})
+			all = append(all, named{e.ID, a.entrySeen(e)})
 		}
 	}
 	return a.json(all)

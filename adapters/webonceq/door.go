@@ -106,6 +106,9 @@ func (p *Page) failed(a *ask, err error) {
 
 // show writes a screen.
 func (a *ask) show(status int, v *view) {
+	if v.Live != "" {
+		v.Version = a.version(v.board, v.Live, v.state)
+	}
 	var b bytes.Buffer
 	b.Grow(16 << 10)
 	if err := templates().ExecuteTemplate(&b, v.name, v); err != nil {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"hash/fnv"
 	"net/http"
 	"strings"
 	"time"
@@ -94,7 +92,9 @@ func (p *Page) events(a *ask) error {
 	for {
 		board, acts, plans := p.board.Changed(), p.running.Changed(), p.life.change()
 		text := "event: beat\ndata:\n\n"
-		if now := p.version(ctx, a, topic); now != last {
+		state := p.stateOf(a, topic)
+		s, _ := p.board.Look(ctx)
+		if now := a.version(s, topic, state); now != last {
 			data, _ := json.Marshal(map[string]string{"id": topic, "version": now})
 			text, last = "event: part\ndata: "+string(data)+"\n\n", now
 		}
@@ -118,42 +118,26 @@ func (p *Page) events(a *ask) error {
 	}
 }
 
-// version is a name of what a screen shows: it changes when the screen does.
-func (p *Page) version(ctx context.Context, a *ask, topic string) string {
-	sum := fnv.New64a()
+// stateOf is a name of what a topic is about, beside the board; "" = of nothing that he sees.
+func (p *Page) stateOf(a *ask, topic string) string {
 	kind, name, _ := strings.Cut(topic, ":")
-	if s, err := p.board.Look(ctx); err == nil {
-		for i := range s.Queues {
-			if q := &s.Queues[i]; a.who.sees(q.Queue) {
-				fmt.Fprint(sum, q.Version, len(q.Rules))
-			}
-		}
-		if kind == "board" {
-			fmt.Fprint(sum, s.Number)
-		}
-	}
 	switch kind {
 	case "board":
-		for _, x := range a.actList() {
-			fmt.Fprint(sum, x.ID, x.Line, x.Ended)
-		}
+		return stateOfActs(a.actList())
 	case "letters":
-		if look, err := p.board.Letters(name); err == nil && look != nil && a.who.sees(name) {
-			fmt.Fprint(sum, look.Number)
+		if look, err := p.board.Letters(name); err == nil && a.who.sees(name) {
+			return stateOfLook(look)
 		}
 	case "act":
 		if x, ok := p.running.Act(name); ok && a.seesActOf(x.Queue) {
-			fmt.Fprint(sum, x.Audit, x.Sent, x.Removed, x.Purged, x.Skipped, x.Failed, len(x.Batches), x.Asks, x.Stopping, x.Ended)
-			if w := x.Watched; w != nil {
-				fmt.Fprint(sum, w.Number, w.Done, w.Running, w.Waiting, w.Unknown, len(w.Failed))
-			}
+			return stateOfAct(&x)
 		}
 	case "plan":
 		p.plans.mu.Lock()
-		if x := p.plans.m[name]; x != nil {
-			fmt.Fprint(sum, x.made, x.act)
+		defer p.plans.mu.Unlock()
+		if x := p.plans.m[name]; x != nil && a.who.sees(x.queue) {
+			return x.state()
 		}
-		p.plans.mu.Unlock()
 	}
-	return fmt.Sprintf("%x", sum.Sum64())
+	return ""
 }

@@ -42,7 +42,7 @@ var own = func() (names map[string]bool) {
 	names = map[string]bool{}
 	for name := range strings.FieldsSeq(`html head meta title link script noscript body a header b nav p span time div bdi main svg rect polyline polygon section h1 h2 h3 article
 		dl dt dd small ul li ol table thead tbody tr th td details summary pre form label input select option textarea button progress code br em bdo
-		lang charset name content rel href type src defer class id datetime role aria-label aria-hidden data-events data-live data-part data-queue data-group viewBox preserveAspectRatio
+		lang charset name content rel href type src defer class id datetime role aria-label aria-hidden data-events data-live data-version data-part data-queue data-group viewBox preserveAspectRatio
 		x y width height points method action value required maxlength autocomplete autocapitalize spellcheck rows placeholder scope data-l dir download max selected checked open
 		inputmode min size title http-equiv del ins`) {
 		names[strings.ToLower(name)] = true

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -351,6 +352,9 @@ func (p *Page) keys(a *ask) error {
 	}
 	for r, err := range a.ops.Keys(ctx, queue, ops.KeysQuery{Query: query, Scan: d.Scan}) {
 		if price := (*ops.ScanError)(nil); errors.As(err, &price) {
+			if a.who.Queues != nil { // the table has the records of other queues, too
+				price = &ops.ScanError{Records: -1, Units: -min(1, price.Units*price.Units)}
+			}
 			d.Price = sentence(price)
 			break
 		}
@@ -381,8 +385,20 @@ const maxActsShown = 200
 // entry is an act of the audit, as it is shown.
 type entry struct {
 	ops.AuditEntry
-	Error string
-	Open  bool // its end is not known
+	Open bool // its end is not known
+}
+
+// entrySeen is an act of the audit as he may see it. What an edit set is of bodies, and an error
+// may have addresses and names.
+func (a *ask) entrySeen(e ops.AuditEntry) ops.AuditEntry {
+	if e.Err != "" {
+		e.Err = a.trouble(errors.New(e.Err))
+	}
+	if _, edited := e.Detail["edit"]; edited && !a.can(Bodies) {
+		e.Detail = maps.Clone(e.Detail)
+		e.Detail["edit"] = hidden
+	}
+	return e
 }
 
 // since is how far back the audit is read.
@@ -423,11 +439,8 @@ func (p *Page) audit(a *ask) error {
 		if !a.seesAct(&e) || d.By != "" && e.By != d.By || d.Queue != "" && !a.isOf(&e, d.Queue) {
 			continue
 		}
-		x := entry{AuditEntry: e, Open: e.Ended.IsZero()}
-		if e.Err != "" {
-			x.Error = a.trouble(errors.New(e.Err))
-		}
-		d.Acts = append(d.Acts, x)
+		e = a.entrySeen(e)
+		d.Acts = append(d.Acts, entry{AuditEntry: e, Open: e.Ended.IsZero()})
 	}
 	slices.SortStableFunc(d.Acts, func(a, b entry) int { return b.Began.Compare(a.Began) })
 	if d.More = len(d.Acts) > maxActsShown; d.More {

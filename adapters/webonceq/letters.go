@@ -55,7 +55,7 @@ func (p *Page) letters(a *ask) error {
 		return err
 	}
 	v := a.framed(a.view("letters", "Dead letters", crumb{name, "/q/" + url.PathEscape(name)}))
-	v.Live = "letters:" + name
+	v.Live, v.state = "letters:"+name, stateOfLook(look)
 	d := struct {
 		Queue   string
 		Look    *ops.LettersLook

@@ -47,11 +47,13 @@ func (p *Page) home(a *ask) error {
 			cards = append(cards, a.card(q))
 		}
 	}
+	acts := a.actList()
+	v.state = stateOfActs(acts)
 	v.Data = struct {
 		Cards []card
 		Acts  []actView
 		At    time.Time
-	}{cards, a.actList(), s.At}
+	}{cards, acts, s.At}
 	a.show(http.StatusOK, v)
 	return nil
 }
@@ -198,7 +200,10 @@ func (p *Page) queueScreen(a *ask, status int, change func(*view)) error {
 		return fmt.Errorf("%w: %q", ops.ErrUnknownQueue, name)
 	}
 	v := a.view("queue", name)
-	v.Live, v.Reload = "board", 10
+	v.state = stateOfActs(a.actList())
+	if v.Live = "board"; !a.can(Pause) {
+		v.Reload = 10 // it has no form
+	}
 	a.frame(v, s)
 	d := struct {
 		card

@@ -2,6 +2,7 @@ package webonceq
 
 import (
 	"cmp"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -35,7 +36,7 @@ func (c chosen) String() string {
 		}
 	}
 	if !c.Since.IsZero() {
-		parts = append(parts, "since "+clock(c.Since))
+		parts = append(parts, "since "+clock(c.Since)+" UTC")
 	}
 	return cmp.Or(strings.Join(parts, ", "), "all letters")
 }
@@ -93,6 +94,8 @@ type plan struct {
 	act    string // the act that it became
 	using  bool   // the act begins
 }
+
+func (x *plan) state() string { return fmt.Sprint(x.made, x.act) }
 
 func (x *plan) frozen() *dlq.Plan {
 	if x.replay != nil {

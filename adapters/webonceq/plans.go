@@ -307,6 +307,7 @@ func (p *Page) planScreen(a *ask, status int, change func(*view)) error {
 	here := "/q/" + url.PathEscape(c.queue)
 	v := a.view("plan", map[string]string{kindReplay: "Replay", kindEdit: "Replay with another body", kindPurge: "Purge"}[c.kind],
 		crumb{c.queue, here}, crumb{"Dead letters", here + "/letters"})
+	v.state = c.state()
 	if v.Live = "plan:" + c.id; !c.made {
 		v.Reload = 2
 	}

@@ -76,6 +76,9 @@ func (a *ask) trouble(err error) string {
 // told is an error beside a button, or on a screen of its own. Of those that are not onceq's own
 // word, trouble hides the text.
 func (a *ask) told(err error) string {
+	if p := (*ops.PausedError)(nil); errors.As(err, &p) && p.AllQueues && a.who.Queues != nil {
+		return sentence(&ops.PausedError{What: p.What, Until: p.Until}) // see ruleSeen
+	}
 	switch {
 	case a.can(Bodies) || err == nil:
 	case errors.Is(err, errNoScopes):

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"embed"
 	"fmt"
+	"hash/fnv"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -52,14 +53,19 @@ type view struct {
 	Who     Access
 	Now     time.Time
 	Banners []banner
-	Reload  int // without a script, the screen is loaded anew after so many seconds; 0 = it is not
-	Live    string
+	// Reload: without a script, the screen is loaded anew after so many seconds; 0 = it is not.
+	// What is typed would be lost, so such a screen has no field.
+	Reload  int
+	Live    string // the topic of the stream that tells of it; "" = none
+	Version string
 	Protect bool
 	Fault   string // why an act was refused, shown at the form named At
 	At      string
 	Form    url.Values // what was typed there
 	Data    any
 	query   url.Values
+	board   *ops.Snapshot // what it was made of
+	state   string
 }
 
 type crumb struct{ Text, Path string }
@@ -133,8 +139,18 @@ func (v *view) Key(queue, scope, key string) string {
 	return v.Base + "/key?" + q.Encode()
 }
 
+// Ends is the rule that somebody wants to end, who came by a screen's link to its form.
+func (v *view) Ends() string { return v.query.Get("end") }
+
 // Faulty reports whether an act of this form was refused.
 func (v *view) Faulty(form string) bool { return v.Fault != "" && v.At == form }
+
+// Lost reports whether an act was refused whose form is not there any more: that of a rule that has
+// ended meanwhile.
+func (v *view) Lost() bool {
+	id, of := strings.CutPrefix(v.At, "end ")
+	return v.Fault != "" && of && !slices.ContainsFunc(v.Banners, func(b banner) bool { return b.ID == id && b.CanEnd })
+}
 
 // Was is what was typed into a field of a form that was refused; else what it has at first.
 func (v *view) Was(form, field, first string) string {
@@ -158,17 +174,28 @@ func (a *ask) addBanners(bs []banner, q *ops.QueueState) []banner {
 	if !a.who.sees(q.Queue) {
 		return bs
 	}
-	for i := range q.Rules {
-		r := &q.Rules[i]
-		if slices.ContainsFunc(bs, func(b banner) bool { return b.ID == r.ID && b.made.Equal(r.Made) }) {
+	for _, r := range q.Rules {
+		r = a.ruleSeen(r, q.Queue)
+		what := ruled(&r, q.Queue)
+		if slices.ContainsFunc(bs, func(b banner) bool { return b.ID == r.ID && b.made.Equal(r.Made) && b.What == what }) {
 			continue
 		}
 		bs = append(bs, banner{
-			ID: r.ID, Do: string(r.Do), What: ruled(r, q.Queue), By: r.By, Reason: r.Reason, Queue: q.Queue, Until: r.Until, made: r.Made,
-			CanEnd: a.can(Pause) && (r.Queue != "" || a.who.Queues == nil),
+			ID: r.ID, Do: string(r.Do), What: what, By: r.By, Reason: r.Reason, Queue: q.Queue, Until: r.Until, made: r.Made,
+			CanEnd: a.can(Pause) && r.ID != "",
 		})
 	}
 	return bs
+}
+
+// ruleSeen is a rule as he may see it. To who sees some queues, one of all queues is a rule of his
+// queue, which stands still by it. Who made it and why is of other queues, too, so that is not
+// shown, nor an id by which it could be ended.
+func (a *ask) ruleSeen(r control.Rule, queue string) control.Rule {
+	if r.Queue == "" && a.who.Queues != nil {
+		r.Queue, r.ID, r.By, r.Reason = queue, "", "", ""
+	}
+	return r
 }
 
 // ruled is what a rule does, in a few words.
@@ -199,9 +226,36 @@ func ruled(r *control.Rule, queue string) string {
 
 // frame fills in what the board says to all screens.
 func (a *ask) frame(v *view, s *ops.Snapshot) {
+	v.board = s
 	for i := range s.Queues {
 		v.Banners = a.addBanners(v.Banners, &s.Queues[i].QueueState)
 	}
+}
+
+// version is a name of what a screen shows: it changes when the screen does. A screen has that of
+// the very snapshot and state that it was made of, because a later one may be like an earlier one:
+// then the stream has nothing new to tell.
+func (a *ask) version(s *ops.Snapshot, topic, state string) string {
+	sum := fnv.New64a()
+	if s != nil {
+		for i := range s.Queues {
+			if q := &s.Queues[i]; a.who.sees(q.Queue) {
+				fmt.Fprint(sum, q.Version, len(q.Rules), q.Sum.Live)
+			}
+		}
+		if topic == "board" {
+			fmt.Fprint(sum, s.Number)
+		}
+	}
+	fmt.Fprint(sum, state)
+	return fmt.Sprintf("%x", sum.Sum64())
+}
+
+func stateOfLook(look *ops.LettersLook) string {
+	if look == nil {
+		return ""
+	}
+	return fmt.Sprint(look.Number)
 }
 
 // framed is frame for screens that need nothing else of the board, and go without it where it does

@@ -99,11 +99,8 @@ func (p *Page) endRule(a *ask, queue string) error {
 		return err
 	}
 	i := slices.IndexFunc(rules, func(r control.Rule) bool { return r.ID == id })
-	if i < 0 {
+	if i < 0 || a.ruleSeen(rules[i], queue).ID == "" {
 		return fmt.Errorf("%w: %q; it may have ended already", ops.ErrNoRule, id)
-	}
-	if rules[i].Queue == "" && a.who.Queues != nil {
-		return refusedAct("the rule is of all queues, and you see some of them alone")
 	}
 	_, err = a.ops.Resume(ctx, ops.ResumeSpec{Queue: queue, Rule: id, Reason: reason}, unfollowed)
 	return err

@@ -28,8 +28,12 @@ import (
 
 var backend = testserver.Backend{Name: "chromium", Version: version, Start: find}
 
-// programs are the names under which it is installed.
-var programs = []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "chrome-headless-shell"}
+// programs are the names under which it is installed. The shells come first: they are the browser
+// without its windows, and take a quarter of its processor time.
+var programs = []string{
+	"chromium-headless-shell", "chrome-headless-shell",
+	"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome",
+}
 
 // find looks for an installed program. Each test process starts a browser of its own, so there is
 // nothing to share but the path.
@@ -202,9 +206,15 @@ func (b *Browser) call(session, method string, params, into any) error {
 	case !ok:
 		return errors.New("chromium: it has ended")
 	case m.Error != nil:
-		return fmt.Errorf("chromium: %s: %s", method, m.Error.Message)
+		return &refusedError{fmt.Sprintf("chromium: %s: %s", method, m.Error.Message)}
 	case into == nil:
 		return nil
 	}
 	return json.Unmarshal(m.Result, into)
 }
+
+// A refusedError is what the browser says to a command that it cannot obey, such as one to a
+// document that is not there any more.
+type refusedError struct{ text string }
+
+func (e *refusedError) Error() string { return e.text }

@@ -79,7 +79,7 @@ func taps(t *testing.T, b *Browser, url string) {
 			p.Type("[name=why]", "a < b & ü")
 			p.Tap("=Do it")
 			p.See("/ a < b & ü")
-			p.Tap("=Next")
+			p.Follow("=Next")
 			p.See("/next")
 			if len(p.Picture()) < 1000 || p.Taps < 3 || len(p.Hosts()) != 1 {
 				t.Error(p.Taps, p.Hosts())
@@ -97,17 +97,10 @@ func complains(t *testing.T, o *Person, url string) {
 		p.Go(url + path)
 		p.See("bad")
 		var all string
-		for late := time.After(patience); all == ""; { // it may come after the page
-			select {
-			case <-p.changed:
-			case <-late:
-				t.Fatalf("%s: nothing was said", path)
-			}
-			all = strings.Join(p.Wrong(), "; ")
-		}
-		if !strings.Contains(all, want) {
-			t.Errorf("%s: %q, want %q", path, all, want)
-		}
+		p.wait(want, func() bool { // it may come after the page
+			all += strings.Join(p.Wrong(), "; ")
+			return strings.Contains(all, want)
+		})
 		if hosts := p.Hosts(); path == "/foreign" && (len(hosts) != 2 || hosts[1] != "stranger.example") {
 			t.Error(hosts)
 		}
@@ -127,12 +120,25 @@ func ended(t *testing.T, pid int) {
 			t.Error("left behind:", f.Name())
 		}
 	}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat") // where there are such
-	for _, stat := range stats {
-		text, _ := os.ReadFile(stat)
-		_, after, _ := strings.Cut(string(text), ") ")
-		if f := strings.Fields(after); len(f) > 2 && f[2] == strconv.Itoa(pid) && f[0] != "Z" {
-			t.Errorf("%s of its group is alive: %s", stat, text)
+	alive := func() (all []string) {
+		stats, _ := filepath.Glob("/proc/[0-9]*/stat") // where there are such
+		for _, stat := range stats {
+			text, _ := os.ReadFile(stat)
+			_, after, _ := strings.Cut(string(text), ") ")
+			if f := strings.Fields(after); len(f) > 2 && f[2] == strconv.Itoa(pid) && f[0] != "Z" {
+				all = append(all, string(text))
+			}
+		}
+		return all
+	}
+	late, tick := time.NewTimer(patience), time.NewTicker(10*time.Millisecond)
+	defer late.Stop()
+	defer tick.Stop()
+	for all := alive(); len(all) > 0; all = alive() { // a process that was killed ends when it is its turn
+		select {
+		case <-tick.C:
+		case <-late.C:
+			t.Fatalf("of its group are alive: %q", all)
 		}
 	}
 }

@@ -5,6 +5,7 @@ package chromium
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -37,8 +38,10 @@ type Page struct {
 	Taps int
 
 	mu      sync.Mutex
+	left    bool
 	wrong   []string
 	hosts   []string
+	loaded  []string // the documents that were there whole, by their loaders
 	changed chan struct{}
 }
 
@@ -83,6 +86,7 @@ func (o *Person) Tab(t testing.TB, look Look) *Page {
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network", "Audits"} {
 		p.Call(domain+".enable", is{}, nil)
 	}
+	p.Call("Page.setLifecycleEventsEnabled", is{"enabled": true}, nil)
 	p.Call("Runtime.addBinding", is{"name": "changed", "executionContextName": "watch"}, nil)
 	p.Call("Page.addScriptToEvaluateOnNewDocument", is{"source": watch, "worldName": "watch"}, nil)
 	p.Call("Emulation.setDeviceMetricsOverride", is{"width": look.Width, "height": look.Height, "deviceScaleFactor": 1, "mobile": look.Touch}, nil)
@@ -110,13 +114,21 @@ func (p *Page) Call(method string, params, into any) {
 	}
 }
 
-// Close takes the tab away, as somebody who leaves.
-func (p *Page) Close() { p.Call("Page.close", map[string]any{}, nil) }
+// Close takes the tab away, as somebody who leaves. What happens on it from now on he does not see.
+func (p *Page) Close() {
+	p.t.Helper()
+	p.mu.Lock()
+	p.left = true
+	p.mu.Unlock()
+	p.Call("Page.close", map[string]any{}, nil)
+}
 
 // event is what the browser tells of the page.
 func (p *Page) event(m *message) {
 	var e struct {
 		Type    string
+		Name    string
+		Loader  string `json:"loaderId"`
 		Request struct{ URL string }
 		Entry   struct{ Level, Text, URL string }
 		Issue   struct {
@@ -131,7 +143,15 @@ func (p *Page) event(m *message) {
 	}
 	_ = json.Unmarshal(m.Params, &e)
 	p.mu.Lock()
+	if p.left {
+		p.mu.Unlock()
+		return
+	}
 	switch m.Method {
+	case "Page.lifecycleEvent": // the page has no frames, so it is the page's own
+		if e.Name == "load" {
+			p.loaded = append(p.loaded, e.Loader)
+		}
 	case "Runtime.exceptionThrown":
 		p.wrong = append(p.wrong, "exception: "+e.ExceptionDetails.Text+" "+e.ExceptionDetails.Exception.Description)
 	case "Runtime.consoleAPICalled":
@@ -179,51 +199,92 @@ func (p *Page) Hosts() []string {
 // Go opens an address, and waits until it is there whole.
 func (p *Page) Go(address string) {
 	p.t.Helper()
-	var went struct{ ErrorText string }
+	var went struct{ ErrorText, LoaderID string }
 	p.Call("Page.navigate", map[string]any{"url": address}, &went)
 	if went.ErrorText != "" {
 		p.t.Fatalf("chromium: %s: %s", address, went.ErrorText)
 	}
-	p.Until("location.href != 'about:blank' && document.readyState == 'complete'")
+	// The answer comes before the browser shows the page: until then an expression finds the one
+	// before.
+	p.wait("that it loads "+address, func() bool {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return slices.Contains(p.loaded, went.LoaderID)
+	})
 }
 
-func (p *Page) eval(script string, into any) error {
+// Follow taps what leads to another page, or sends a form, and waits until the page after it is
+// there whole. What both pages show is then read from the second one.
+func (p *Page) Follow(what string) {
+	p.t.Helper()
+	loads := func() int {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.loaded)
+	}
+	was := loads()
+	p.Tap(what)
+	p.wait("another page, after "+what, func() bool { return loads() > was })
+}
+
+// wait waits for what events or the page bring about. Not all of it is told by an event, such as
+// where the focus is, so it looks again by itself as well.
+func (p *Page) wait(what string, came func() bool) {
+	p.t.Helper()
+	late, tick := time.NewTimer(patience), time.NewTicker(100*time.Millisecond)
+	defer late.Stop()
+	defer tick.Stop()
+	for !came() {
+		select {
+		case <-p.changed:
+		case <-tick.C:
+		case <-late.C:
+			var text string
+			_, err := p.eval("document.body.innerText", &text)
+			p.t.Fatalf("chromium: it never came: %s; there stands (%v)\n%s", what, err, text)
+		}
+	}
+}
+
+// eval answers what a script's expression is on a whole page; not there = it is not whole, or the
+// page was left meanwhile.
+func (p *Page) eval(script string, into any) (there bool, err error) {
 	var got struct {
-		Result           struct{ Value json.RawMessage }
+		Result           struct{ Value []json.RawMessage }
 		ExceptionDetails *struct {
 			Text      string
 			Exception struct{ Description string }
 		}
 	}
-	if err := p.b.call(p.session, "Runtime.evaluate", map[string]any{"expression": script, "returnByValue": true, "userGesture": false}, &got); err != nil {
-		return err
+	script = "document.readyState == 'complete' ? [(" + script + ")] : []"
+	err = p.b.call(p.session, "Runtime.evaluate", map[string]any{"expression": script, "returnByValue": true, "userGesture": false}, &got)
+	if refused := (*refusedError)(nil); errors.As(err, &refused) {
+		return false, nil
 	}
-	if e := got.ExceptionDetails; e != nil {
-		return fmt.Errorf("chromium: %s: %s %s", script, e.Text, e.Exception.Description)
+	if e := got.ExceptionDetails; e != nil && err == nil {
+		err = fmt.Errorf("chromium: %s: %s %s", script, e.Text, e.Exception.Description)
 	}
-	if into == nil || got.Result.Value == nil {
-		return nil
+	if err != nil || len(got.Result.Value) == 0 {
+		return false, err
 	}
-	return json.Unmarshal(got.Result.Value, into)
+	if into != nil && string(got.Result.Value[0]) != "null" {
+		err = json.Unmarshal(got.Result.Value[0], into)
+	}
+	return true, err
 }
 
-// Eval answers what a script's expression is. A page that loads itself again has no document for a
-// moment, so an expression that errs is asked for again.
+// Eval answers what a script's expression is, once a page is there whole. An expression that errs
+// fails the test.
 func (p *Page) Eval(script string, into any) {
 	p.t.Helper()
-	late := time.NewTimer(patience)
-	defer late.Stop()
-	for {
-		err := p.eval(script, into)
-		if err == nil {
-			return
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-late.C:
+	p.wait(script, func() bool {
+		p.t.Helper()
+		there, err := p.eval(script, into)
+		if err != nil {
 			p.t.Fatal(err)
 		}
-	}
+		return there
+	})
 }
 
 // Text is what a person reads on the page.
@@ -233,24 +294,15 @@ func (p *Page) Text() (text string) {
 	return text
 }
 
-// Until waits until a script's expression is true. It asks again when something has changed on the
-// page.
+// Until waits until a script's expression is true.
 func (p *Page) Until(script string) {
 	p.t.Helper()
-	late := time.NewTimer(patience)
-	defer late.Stop()
-	for {
+	p.wait(script, func() bool {
+		p.t.Helper()
 		holds := false
-		err := p.eval("Boolean("+script+")", &holds) // a page that is just left has an error
-		if holds && err == nil {
-			return
-		}
-		select {
-		case <-p.changed:
-		case <-late.C:
-			p.t.Fatalf("chromium: it never came: %s (%v); there stands\n%s", script, err, p.Text())
-		}
-	}
+		p.Eval("Boolean("+script+")", &holds)
+		return holds
+	})
 }
 
 // See waits until the page shows a text.
@@ -282,13 +334,12 @@ const reach = `((what) => {
 // CSS, or "=" and words that it shows.
 func (p *Page) Tap(what string) {
 	p.t.Helper()
-	var at struct {
-		X, Y, W, H float64
-	}
-	for at.W == 0 { // what was there may have been replaced before it is looked at once more
-		p.Until("document.readyState == 'complete' && " + reach + "(" + quote(what) + ").w > 0")
+	var at struct{ X, Y, W, H float64 }
+	p.wait("something to tap: "+what, func() bool {
+		p.t.Helper()
 		p.Eval(reach+"("+quote(what)+")", &at)
-	}
+		return at.W > 0
+	})
 	p.Taps++
 	type is = map[string]any
 	if p.look.Touch {

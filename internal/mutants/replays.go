@@ -35,6 +35,11 @@ var replays = []mutant{
 		Why: "a replay goes on sending what it cannot remove, and the next one sends it again",
 	},
 	{
+		File: "dlq/pass.go", Text: " || p.report.DryRun {", With: " {",
+		Package: "dlq", Test: "TestDryRunsKeepWhatComesAgain",
+		Why: "a plan removes letters that nobody has sent: the jobs are lost",
+	},
+	{
 		Rule: "replay: **Attributes** that were moved",
 		File: "dlq/outgoing.go", Text: "\tunfold(&out, l)\n", With: "",
 		Package: "dlq", Test: "TestReplayUnfolds",

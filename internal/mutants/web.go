@@ -57,7 +57,7 @@ var web = []mutant{
 		Why: "a plan shows bodies to people who may not see any",
 	},
 	{
-		File: "adapters/webonceq/words.go", Text: "if rules[i].Queue == \"\" && a.who.Queues != nil {", With: "if rules[i].ID == \"\" {",
+		File: "adapters/webonceq/words.go", Text: "if i < 0 || a.ruleSeen(rules[i], queue).ID == \"\" {", With: "if i < 0 {",
 		Package: "adapters/webonceq", Test: "TestRuleOfAllQueues",
 		Why: "whoever sees one queue ends the pause of all",
 	},

@@ -18,7 +18,7 @@
   if (refused) refused.scrollIntoView({ block: "center" });
   if (!topic || !live) return;
 
-  let stream = null, poll = 0, seen = Date.now(), wanted = "", shown = "", busy = false, gone = false, broken = false;
+  let stream = null, poll = 0, seen = Date.now(), wanted = body.dataset.version, shown = wanted, busy = false, gone = false, broken = false;
 
   const say = () => {
     const old = Math.round((Date.now() - seen) / 1000);
@@ -63,6 +63,7 @@
     if (busy || document.hidden) return;
     busy = true;
     const version = wanted;
+    let ok = false;
     try {
       const r = await fetch(location.href, { headers: { Accept: "text/html" }, redirect: "error", signal: AbortSignal.timeout(20000) });
       if (r.status === 403 || r.status === 404) { gone = true; stop(); return; }
@@ -77,10 +78,11 @@
       const t = doc.querySelector(".who time"), mine = document.querySelector(".who time");
       if (t && mine) mine.replaceWith(document.importNode(t, true));
       seen = Date.now();
-      if (!stream) broken = false; // asked by ourselves
-      if (all) shown = version;
+      ok = true;
+      if (all) shown = doc.body.dataset.version;
     } catch { /* the network is away; the state says so */ } finally {
       busy = false;
+      broken = !ok;
       say();
       if (wanted !== version) setTimeout(fresh, 250);
     }
@@ -95,12 +97,16 @@
     if (stream || poll || document.hidden || gone) return;
     stream = new EventSource(body.dataset.events + "?live=" + encodeURIComponent(topic));
     stream.onopen = () => { broken = false; say(); };
-    stream.addEventListener("part", (e) => {
+    const heard = () => {
+      if (wanted !== shown) return fresh();
       seen = Date.now();
+      say();
+    };
+    stream.addEventListener("part", (e) => {
       wanted = JSON.parse(e.data).version;
-      if (wanted !== shown) fresh();
+      heard();
     });
-    stream.addEventListener("beat", () => { seen = Date.now(); say(); if (wanted !== shown) fresh(); });
+    stream.addEventListener("beat", heard);
     stream.onerror = () => {
       broken = true;
       say();

@@ -15,6 +15,7 @@ import (
 // faults are those of a screen: a field without a label, a link without words, an id twice, a text
 // that is too pale, a target that no finger hits. 4.5 and 3 are the contrasts that WCAG asks for.
 const faults = `(() => {
+	document.querySelectorAll("details").forEach(d => d.open = true); // here, because a part may be replaced meanwhile
 	let bad = [], seen = e => e.checkVisibility({visibilityProperty: true, opacityProperty: true});
 	let say = (e, what) => bad.push(what + ": " + e.outerHTML.slice(0, 120));
 	if (!document.documentElement.lang) bad.push("no language");
@@ -24,9 +25,9 @@ const faults = `(() => {
 	for (let e of document.querySelectorAll("svg[role=img]")) if (!e.ariaLabel) say(e, "no words");
 	let ids = [...document.querySelectorAll("[id]")].map(e => e.id);
 	for (let id of ids) if (ids.indexOf(id) != ids.lastIndexOf(id)) bad.push("an id twice: " + id);
-	for (let e of document.querySelectorAll("button, .button, summary, input:not([type=hidden]), select")) {
+	for (let e of document.querySelectorAll("a[href]:not(.skip), button, summary, input:not([type=hidden], [type=checkbox]), label.check, select")) {
 		let r = e.getBoundingClientRect();
-		if (seen(e) && (r.height < 24 || r.width < 18)) say(e, "a small target");
+		if (seen(e) && (r.height < 43.5 || r.width < 24)) say(e, "a small target, " + r.width + " by " + r.height);
 	}
 	let rgb = c => (c.match(/[\d.]+/g) || [0, 0, 0, 0]).map(Number);
 	let light = c => { let [r, g, b] = c.map(v => (v /= 255) <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b };
@@ -52,7 +53,6 @@ func forAllEyes(t *testing.T, b *chromium.Browser) {
 		p := s.enter(t, b, "ana", look)
 		for _, path := range []string{"/", "/q/orders", "/q/orders/letters", "/q/orders/letters/" + g[0], "/keys?queue=refunds&status=parked", "/key?queue=refunds&scope=refunds:refund&key=R-199", "/audit"} {
 			p.Go(s.url + path)
-			p.Eval(`document.querySelectorAll("details").forEach(d => d.open = true)`, nil)
 			var found string
 			p.Eval(faults, &found)
 			if found != "" {
@@ -114,8 +114,8 @@ func twoTabs(t *testing.T, b *chromium.Browser) {
 	p.Go(s.url + "/?as=ana")
 	p.Go(s.url + "/q/orders/letters")
 	p.Until("document.querySelector('article.group') && !document.querySelector('#pass .busy')")
-	p.Tap("article.group h2 a")
-	p.Tap("=Plan a replay")
+	p.Follow("article.group h2 a")
+	p.Follow("=Plan a replay")
 	p.See("reopen their failure")
 	var plan string
 	p.Eval("location.href", &plan)

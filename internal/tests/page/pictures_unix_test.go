@@ -51,7 +51,7 @@ var pictures = []struct {
 		p.Eval(`document.querySelector("#numbers dd").innerText.replace(/\D/g, "")`, &take)
 		p.Type("form[action*='/plans/'] [name=reason]", "INC-311: the bank is mended")
 		p.Type("form[action*='/plans/'] [name=number]", take)
-		p.Tap("form[action*='/plans/'] button")
+		p.Follow("form[action*='/plans/'] button")
 		p.See("10 sent · 10 done")
 	}},
 }
@@ -59,8 +59,8 @@ var pictures = []struct {
 func planned(s *scene, p *chromium.Page) {
 	p.Go(s.url + "/q/orders/letters")
 	p.Until("document.querySelector('article.group') && !document.querySelector('#pass .busy')")
-	p.Tap("article.group:first-of-type h2 a")
-	p.Tap("=Plan a replay")
+	p.Follow("article.group:first-of-type h2 a")
+	p.Follow("=Plan a replay")
 	p.See("reopen their failure")
 }
 

@@ -3,6 +3,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -14,7 +15,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,7 +43,11 @@ import (
 var queueNames = []string{"orders", "invoices", "mails", "refunds", "exports"}
 
 // place is where queues and records are: all that another process needs to serve the page, too.
-type place struct{ SQS, File string }
+// Hold is for how long letters are hidden that a process has and does not prolong; default 30 s.
+type place struct {
+	SQS, File string
+	Hold      time.Duration
+}
 
 // world is a place that this process has open.
 type world struct {
@@ -55,12 +59,14 @@ type world struct {
 
 // open opens a place. end closes what this process has of it.
 func (p place) open(ctx context.Context) (w *world, end func(), err error) {
-	db, err := sql.Open("sqlite", sqlitestore.DSN(p.File))
+	// Processes die here, and no machine: what the system has taken stays. So nothing waits for a
+	// disk, which on a busy machine takes seconds.
+	db, err := sql.Open("sqlite", strings.Replace(sqlitestore.DSN(p.File), "synchronous=FULL", "synchronous=OFF", 1))
 	if err != nil {
 		return nil, nil, err
 	}
 	w = &world{db: db, queue: map[string]*awssqs.Broker{}, dead: map[string]*awssqs.Broker{}}
-	if w.store, err = sqlitestore.New(db, &sqlitestore.Options{BusyTimeout: 10 * time.Second}); err != nil {
+	if w.store, err = sqlitestore.New(db, &sqlitestore.Options{BusyTimeout: time.Minute}); err != nil {
 		return nil, nil, err
 	}
 	end = func() { _ = errors.Join(w.store.Close(), db.Close()) }
@@ -84,7 +90,7 @@ func (p place) open(ctx context.Context) (w *world, end func(), err error) {
 		if err != nil {
 			return nil, end, err
 		}
-		letters, err := dlq.New(d, &dlq.Options{Wait: 150 * time.Millisecond, Visibility: 2 * time.Second})
+		letters, err := dlq.New(d, &dlq.Options{Wait: 150 * time.Millisecond, Visibility: cmp.Or(p.Hold, 30*time.Second)})
 		if err != nil {
 			return nil, end, err
 		}
@@ -95,6 +101,9 @@ func (p place) open(ctx context.Context) (w *world, end func(), err error) {
 	return w, end, err
 }
 
+// canaries is how many jobs the page sends first.
+const canaries = 5
+
 // scene is a place with its server, its workers and its page.
 type scene struct {
 	*testing.T
@@ -103,12 +112,14 @@ type scene struct {
 	server *sqsfake.Server
 	page   *webonceq.Page
 	url    string
-	n      int // letters so far
+	n      int   // letters so far
+	stays  int64 // those of them that nobody replays
 	seats  map[string]*controlstore.Seat
 
-	failing atomic.Bool // the bank is away
-	mu      sync.Mutex
-	ran     map[string]int // effects by key
+	stay  chan struct{} // where set: the jobs after the first canaries wait until it is closed
+	mu    sync.Mutex
+	begun int
+	ran   map[string]int // effects by key
 }
 
 func newScene(t *testing.T, o *webonceq.Options) *scene {
@@ -252,9 +263,17 @@ func (s *scene) fail(f failure) {
 func (s *scene) work(queue, owner string) (stop func()) {
 	s.Helper()
 	var m onceq.Mux
-	do := onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
-		if s.failing.Load() {
-			return onceq.Permanent(fmt.Errorf("Post %q: context deadline exceeded", "https://bank/"+j.Key().Key))
+	do := onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+		s.mu.Lock()
+		s.begun++
+		waits := s.begun > canaries && s.stay != nil
+		s.mu.Unlock()
+		if waits {
+			select {
+			case <-s.stay:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -373,7 +392,9 @@ func (s *scene) depth(b *awssqs.Broker) int64 {
 // once fails the test unless each of n jobs has run, and once.
 func (s *scene) once(n int) {
 	s.Helper()
-	s.until("empty queues", func() bool { return s.depth(s.queue["orders"])+s.depth(s.dead["orders"]) == 0 })
+	// First the letters: between two looks the other way round a letter may have become a job.
+	s.until("no letters", func() bool { return s.depth(s.dead["orders"]) == s.stays })
+	s.until("no jobs", func() bool { return s.depth(s.queue["orders"]) == 0 })
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, times := range s.ran {
@@ -411,6 +432,15 @@ var phone = chromium.Look{Width: 360, Height: 640, Touch: true}
 // fetch gets a screen as a browser would, without one.
 func (s *scene) fetch(path string) (text string) {
 	s.Helper()
+	status, text := s.ask(path)
+	if status != http.StatusOK {
+		s.Fatal(path, status, text)
+	}
+	return text
+}
+
+func (s *scene) ask(path string) (status int, text string) {
+	s.Helper()
 	q, err := http.NewRequestWithContext(s.Context(), http.MethodGet, s.url+path, nil)
 	if err != nil {
 		s.Fatal(err)
@@ -422,10 +452,10 @@ func (s *scene) fetch(path string) (text string) {
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(res.Body)
-	if err != nil || res.StatusCode != http.StatusOK {
-		s.Fatal(res.Status, err, string(body))
+	if err != nil {
+		s.Fatal(err)
 	}
-	return string(body)
+	return res.StatusCode, string(body)
 }
 
 // groups are the names of a queue's groups, as the page has them.
@@ -437,7 +467,10 @@ func (s *scene) groups(queue string) (names []string) {
 			Ended  *time.Time
 			Groups []struct{ Group string }
 		}
-		text := s.fetch("/api/letters.json?queue=" + queue)
+		status, text := s.ask("/api/letters.json?queue=" + queue)
+		if status == http.StatusNotFound {
+			return false // it has not begun
+		}
 		if err := json.Unmarshal([]byte(text), &v); err != nil {
 			s.Fatal(err, text)
 		}
