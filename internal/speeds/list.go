@@ -33,6 +33,7 @@ var unraced = []struct{ pattern, why string }{
 	{"adapters/dynamooutbox", waits},
 	{"localstack/...", starts},
 	{"internal/tests/function", starts},
+	{"internal/tests/worlds", shows},
 	{"examples/...", shows},
 	{"cmd/...", shows},
 	{"internal/model", oneRoad},
