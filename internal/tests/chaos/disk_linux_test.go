@@ -26,6 +26,8 @@ func newDisk(t *testing.T, dir, size string) (*disk, error) {
 	return d, nil
 }
 
+func unmount(dir string) { _ = syscall.Unmount(dir, syscall.MNT_DETACH) } // it may be no disk
+
 func (d *disk) filler() string { return filepath.Join(d.dir, "filler") }
 
 // fill writes until nothing more can be, and answers how many bytes it could.

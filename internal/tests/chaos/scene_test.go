@@ -107,7 +107,8 @@ func (s *scene) ground() string {
 	if s.mode.store == "postgres" {
 		size = "256m"
 	}
-	dir, err := os.MkdirTemp("", "onceq-chaos-") // t.TempDir lets no other user pass
+	sweepGrounds()
+	dir, err := os.MkdirTemp("", fmt.Sprintf("%s%d-", grounds, os.Getpid())) // t.TempDir lets no other user pass
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -123,6 +124,21 @@ func (s *scene) ground() string {
 		return database(s.T, s.mode.store)
 	}
 	return s.server.url
+}
+
+// grounds begins the names of the grounds' folders; the number of their process follows.
+const grounds = "onceq-chaos-"
+
+// sweepGrounds takes away what processes have left that were killed, their disks above all.
+func sweepGrounds() {
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), grounds+"*-*"))
+	for _, dir := range left {
+		var pid int
+		if _, err := fmt.Sscanf(filepath.Base(dir), grounds+"%d-", &pid); err == nil && errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
+			unmount(dir)
+			_ = os.RemoveAll(dir)
+		}
+	}
 }
 
 // host is the host and port in an address.
