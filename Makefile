@@ -81,7 +81,7 @@ apart: ## build and test each module by itself, without go.work
 soak: ## play random worlds for SECONDS (600), in virtual time, and print the seeds that fail
 	$(GO) run ./internal/soak -seconds $(SECONDS)
 
-chaos: ## kill and stop worker processes ROUNDS (200) times, on every store (make proof: 24 times)
+chaos: ## kill, stop and drain worker processes ROUNDS (200) times, in trouble, on every store (make proof: 24 times)
 	$(MAKE) test PKGS='./internal/tests/chaos -rounds $(ROUNDS)' TESTFLAGS='-count=1 -v -timeout 60m'
 
 compat: ## run pgstore's and pgbroker's tests on each PostgreSQL from 13 to 18, and through PgBouncer, where these can be had (ARGS='14 pgbouncer')

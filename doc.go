@@ -3,7 +3,7 @@
 //
 // It is for teams that run jobs from a queue such as SQS, in containers or as serverless functions,
 // where a doubled or lost job costs money. It works on the queue that you have, and needs a store
-// for the keys: a table in PostgreSQL, DynamoDB or SQLite.
+// for the keys: a table in PostgreSQL, DynamoDB, Firestore or SQLite.
 //
 //   - onceq records each job's idempotency key in the store before the job's handler starts. A
 //     message with a key that is done is acked, and nothing runs.

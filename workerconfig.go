@@ -56,6 +56,8 @@ type WorkerConfig struct {
 	// be sent, an ERROR says so, the message is given back, and it becomes a letter before its
 	// queue drops it. Messages of an ordered group, and those without onceq's metadata, are never
 	// sent anew.
+	//
+	// Experimental: it may change in any minor version. docs/release.md says what that means.
 	Carry broker.Sender
 	// Concurrency is how many handlers run at once. Default 10; 1 to 100,000.
 	Concurrency int
@@ -65,7 +67,8 @@ type WorkerConfig struct {
 	// receive batches are held.
 	Prefetch int
 	// Pollers is how many receives go on at once. Default: one for each two receive batches of
-	// Concurrency, 1 to 16. At most 64.
+	// Concurrency, or for each 250 of Concurrency where that makes more and the broker bills
+	// requests; 1 to 16. At most 64.
 	//
 	// Where the broker bills requests, Pollers is a maximum. The worker starts with one. It adds
 	// one after a receive that brings five messages or more. With a PollPause, it does so only
@@ -102,6 +105,11 @@ type WorkerConfig struct {
 	DrainTimeout time.Duration
 }
 
+// slotsPerPoller is how much of Concurrency gives a worker one more poller by default, whatever a
+// receive may bring: a round trip of Pub/Sub takes as long for a few messages as for a thousand,
+// and one poller alone brings nothing while its answer is handed out.
+const slotsPerPoller = 250
+
 // complete fills in the defaults that suit a queue with these limits.
 func (c WorkerConfig) complete(l broker.Limits) WorkerConfig {
 	c.Concurrency = cmp.Or(c.Concurrency, DefaultConcurrency)
@@ -112,7 +120,11 @@ func (c WorkerConfig) complete(l broker.Limits) WorkerConfig {
 		c.Prefetch = min(l.ReceiveBatch, c.Concurrency)
 	}
 	if c.Pollers == 0 {
-		c.Pollers = min(16, max(1, c.Concurrency/(2*max(1, l.ReceiveBatch))))
+		each := 2 * max(1, l.ReceiveBatch)
+		if l.PerRequestCost { // a quiet queue has one poller all the same
+			each = min(each, slotsPerPoller)
+		}
+		c.Pollers = min(16, max(1, c.Concurrency/each))
 	}
 	if c.AckLinger == 0 && l.PerRequestCost && !l.OrderedGroups {
 		c.AckLinger = defaultAckLinger

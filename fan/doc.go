@@ -25,4 +25,6 @@
 // held, and no attempt is used.
 //
 // docs/fan.md has what happens at each crash, what a look costs, and what a queue must be set to.
+//
+// Experimental: it may change in any minor version. docs/release.md says what that means.
 package fan

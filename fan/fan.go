@@ -39,7 +39,7 @@ const ClassChild = "child"
 // Bounds of a fan.
 const (
 	MaxChildren = 1_000_000
-	MaxName      = 100 // bytes
+	MaxName     = 100 // bytes
 )
 
 // Children are the jobs that a parent waits for.

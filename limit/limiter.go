@@ -54,10 +54,10 @@ type Limiter interface {
 	// Reserve answers 0 where the job begins now. Below [MaxHold] it begins after that time, and
 	// its start is taken already. A longer answer takes nothing: the job is postponed for as long,
 	// and asks again. Many goroutines call it, while each holds a slot, so it must come back within
-	// about a second. ctx ends with the job's time (JobOptions.Timeout): a start that is not due
-	// before is lost, and better not taken. After an error the job does not begin: it is tried
-	// again, with the class "limit", and the attempt counts unless the error is one of
-	// onceq.Postpone.
+	// about a second. ctx ends with the job's time (JobOptions.Timeout). A job is postponed, too,
+	// whose time is over before it may begin, and its start is lost: better take none. After an
+	// error the job does not begin: it is tried again, with the class "limit", and the attempt
+	// counts unless the error is one of onceq.Postpone.
 	//
 	// A method Name() string names it to operators; otherwise they see its Go type.
 	Reserve(ctx context.Context, a Ask) (wait time.Duration, err error)
@@ -94,7 +94,7 @@ func Middleware(l Limiter, key func(*onceq.Job) string) onceq.Middleware {
 			switch {
 			case err != nil && ctx.Err() == nil:
 				return &refusal{name, fmt.Errorf("limit: %s: %w", name, err)}
-			case err == nil && wait > 0 && (wait >= MaxHold || expiresIn(j) < wait):
+			case err == nil && wait > 0 && (wait >= MaxHold || expiresIn(j) < wait || endsWithin(ctx, wait)):
 				return later(j, name, wait)
 			case err != nil || !retry.Rest(ctx, wait): // a drain, mostly
 				return &verdict.NotBegunError{Err: fmt.Errorf("limit: %s: cut off before the job began: %w", name, context.Cause(ctx))}
@@ -102,6 +102,13 @@ func Middleware(l Limiter, key func(*onceq.Job) string) onceq.Middleware {
 			return next.Handle(ctx, j)
 		})
 	}
+}
+
+// endsWithin reports whether the job's time is over by then. Its slot would be held for nothing,
+// and nobody would see which limiter keeps the job.
+func endsWithin(ctx context.Context, wait time.Duration) bool {
+	end, ok := ctx.Deadline()
+	return ok && time.Until(end) <= wait
 }
 
 // expiresIn is how long the job may still begin.

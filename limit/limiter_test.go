@@ -118,6 +118,23 @@ func TestDrainWhileItWaits(t *testing.T) {
 	}
 }
 
+// TestWaitBeyondTimeout: a job whose limiter lets it begin after its Timeout is postponed at once.
+// It holds no slot meanwhile, and the report names the limiter.
+func TestWaitBeyondTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l := limiterFunc(func(context.Context, limit.Ask) (time.Duration, error) { return 900 * time.Millisecond, nil })
+		began := time.Now()
+		stop := w.run(w.worker(onceq.Chain(w.begun(0), limit.Middleware(l, nil)), func(c *setup) { c.Defaults.Timeout = 500 * time.Millisecond }))
+		w.send("a", 1)
+		pass(10 * time.Millisecond)
+		if all := w.all(); len(all) != 1 || all[0].Outcome != onceq.OutcomePostponed || all[0].Limiter == "" {
+			t.Errorf("after %v: %+v", time.Since(began), all)
+		}
+		stop()
+	})
+}
+
 // TestStacked: a job under two limiters, and in a place, obeys all of them, and says which one has
 // postponed it.
 func TestStacked(t *testing.T) {

@@ -26,4 +26,6 @@
 // A page has many viewers and short requests. A [Board] asks the queues once for all who look, and
 // goes through dead letters once. A [Running] does replays and purges in the background: they go on
 // when the request has ended, and are stopped in order.
+//
+// Experimental: it may change in any minor version. docs/release.md says what that means.
 package ops

@@ -15,4 +15,6 @@
 //
 // An instant is sent late rather than never, for as long as [Entry].CatchUp says. The page
 // docs/schedules.md has what follows from each crash.
+//
+// Experimental: it may change in any minor version. docs/release.md says what that means.
 package schedule

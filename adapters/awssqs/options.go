@@ -89,6 +89,8 @@ const (
 	// TransportLean puts the SDK's credentials, retry loop and protocol together once for
 	// all calls, and reads the common answers itself. It takes any HTTPClient. Where else
 	// TransportAuto would use the SDK, New fails and says why.
+	//
+	// Experimental: it may change in any minor version. docs/release.md says what that means.
 	TransportLean
 )
 

@@ -66,8 +66,8 @@
 // none of them waits behind another one that is stalled. No call is repeated by the driver or by
 // Google's clients: the core does that, where it is safe.
 //
-// A worker makes one pull at a time unless WorkerConfig.Pollers says otherwise. Where messages are
-// small and many, take 2 to 4.
+// A quiet worker makes one pull at a time. While pulls bring five messages or more, it makes as
+// many at once as WorkerConfig.Pollers says: by default one for each 250 of Concurrency, 1 to 16.
 //
 // # What it costs
 //
@@ -77,7 +77,7 @@
 //
 //	a million jobs of 1,000 bytes, with their metadata     0.10 $
 //	a million jobs of 200 bytes, each published alone and pulled alone     0.07 $
-//	an idle worker, for each of its Pollers                292,000 pulls a month, 0.01 $
+//	an idle worker, whatever its Pollers                   292,000 pulls a month, 0.01 $
 //	a retry                                                its delivery once more; a dead letter is a publish and a delivery
 //
 // [Broker.Stats] counts the calls.

@@ -9,6 +9,7 @@ import "github.com/onceq/onceq/internal/pgkit"
 // the whole table, and for another transaction of ours that orders the same group.
 const steady = pgkit.Plain + `, pg_catalog.set_config('enable_seqscan', 'off', true), pg_catalog.set_config('enable_hashjoin', 'off', true), ` +
 	`pg_catalog.set_config('enable_mergejoin', 'off', true), pg_catalog.set_config('enable_bitmapscan', 'off', true), ` +
+	`pg_catalog.set_config('enable_tidscan', 'on', true), pg_catalog.set_config('enable_nestloop', 'on', true), ` +
 	`pg_catalog.set_config('enable_sort', 'off', true), pg_catalog.set_config('jit', 'off', true), ` +
 	`pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', true), pg_catalog.set_config('lock_timeout', $1::pg_catalog.text, true)`
 

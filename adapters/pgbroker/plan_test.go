@@ -39,12 +39,16 @@ func fill(t testing.TB, q *Queue) {
 var (
 	seqScan = regexp.MustCompile(`Seq Scan on "?onceq_messages|Bitmap|Sort \(|Sort Key`)
 	// ways is how a plan comes to rows of the table, and behind it by which condition.
-	ways = regexp.MustCompile(`(Scan[^\n]*) on "?onceq_messages[^\n]*\n(?: *->)?( *Index Cond: [^\n]*)?`)
+	ways = regexp.MustCompile(`((?:Tid )?Scan[^\n]*) on "?onceq_messages[^\n]*\n(?: *->)?( *(?:Index|TID) Cond: [^\n]*)?`)
 )
+
+// atPlace is the way to a row whose place is known.
+const atPlace = "Tid Scan"
 
 // byIndex are the conditions that a way down each index must have. A way with fewer reads a whole
 // queue, or the whole table.
 var byIndex = map[string][]string{
+	atPlace:                {"TID Cond: (ctid = "},
 	"onceq_messages_pkey":  {"(seq = ANY"},
 	"onceq_messages_ready": {"(queue = ", "(due "},
 	"onceq_messages_group": {"(queue = ", "(grp = ", "(waits "},
@@ -63,6 +67,9 @@ func checkWays(t *testing.T, name, plan string) {
 	}
 	for _, way := range found {
 		_, index, _ := strings.Cut(way[1], " using ")
+		if way[1] == atPlace {
+			index = atPlace
+		}
 		for _, want := range byIndex[index] {
 			if slices.Contains(wholeQueue, name) && want != "(queue = " {
 				continue
@@ -116,6 +123,13 @@ func TestPlans(t *testing.T) {
 				t.Errorf("%s has %q in its plan:\n%s", c.name, found, plan)
 			}
 			checkWays(t, c.name, plan)
+			if n := len(ways.FindAllString(plan, -1)); c.name == "ack" && n != 1 || c.name == "receive" && n != 2 {
+				t.Errorf("%s comes to its rows in %d ways:\n%s", c.name, n, plan)
+			}
+		}
+		for _, role := range []string{"SET LOCAL enable_tidscan = off", "SET LOCAL enable_nestloop = off"} {
+			plan := pgtest.Plan(t, pool, st.receive, role, strings.Replace(steady, "$1::pg_catalog.text", "'4s'", 1))
+			checkWays(t, "receive with "+role, plan)
 		}
 	}
 	t.Run("empty", explain)

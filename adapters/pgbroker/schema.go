@@ -66,6 +66,7 @@ func newStatements(schema, table string) *statements {
 	} {
 		*to = settlement{st.fill(strings.ReplaceAll(sql, "{skip}", "")), st.fill(strings.ReplaceAll(sql, "{skip}", "SKIP LOCKED"))}
 	}
+	st.ack.waits = st.fill(ackNamed)
 	st.insert += insertEnd
 	st.insertGuarded += insertEnd
 	return st
@@ -145,17 +146,19 @@ const insertEnd = ` ORDER BY g.ord RETURNING t.seq`
 // flags are compared as numbers where an index has the flag for its condition.
 
 // receiveDue takes what is due from the floor on. Its place in the index, not the number of rows,
-// decides what it costs. A count that somebody has set to what cannot be counted on begins anew:
-// one such row would fail the statement for all.
+// decides what it costs. A row that is locked is found at its place, so it is looked up once. One
+// that another call has changed since the statement began is at a place that the statement does not
+// see yet: it is left for the next look. A count that somebody has set to what cannot be counted on
+// begins anew: one such row would fail the statement for all.
 const receiveDue = `WITH c AS MATERIALIZED (
-	SELECT t.seq, t.due FROM {table} t
+	SELECT t.ctid AS place, t.tableoid AS part, t.due FROM {table} t
 	WHERE t.queue {=} $1::pg_catalog.text AND NOT t.waits AND t.due {>=} $3::pg_catalog.timestamptz AND t.due {<=} {now}
 	ORDER BY t.due, t.seq LIMIT $2::bigint FOR UPDATE SKIP LOCKED
 )
 UPDATE {table} t SET due = pg_catalog.clock_timestamp() {+} ($4::bigint::float {*} interval '1 microsecond'),
 	attempts = CASE WHEN t.attempts {>=} 0 AND t.attempts {<} 2147483647 THEN t.attempts {+} 1 ELSE 1 END, held = true
-WHERE t.seq {=} ANY (ARRAY(SELECT c.seq FROM c))
-RETURNING (ARRAY(SELECT c.due FROM c))[pg_catalog.array_position(ARRAY(SELECT c.seq FROM c), t.seq)], {columns}`
+FROM c WHERE t.ctid {=} c.place AND t.tableoid {=} c.part
+RETURNING c.due, {columns}`
 
 // freshRows are messages of groups that nobody has looked at, behind a row's number.
 const freshRows = `SELECT t.seq, t.grp FROM {table} t
@@ -226,6 +229,9 @@ const (
 	moveRows   = `UPDATE {table} t SET queue = $4::pg_catalog.text, due = pg_catalog.clock_timestamp(), attempts = 0, held = false,
 	waits = t.grp IS NOT NULL, fresh = t.grp IS NOT NULL`
 
+	// ackNamed waits for a row by itself, and looks at what it finds there then. So each row is
+	// looked up once, and is written once: it needs no lock before that.
+	ackNamed     = deleteRows + ` WHERE ` + named + ` RETURNING ` + at
 	ackPlain     = `WITH ` + locked + ` ` + deleteRows + ofLocked + ` RETURNING ` + at
 	redrivePlain = `WITH ` + locked + ` ` + moveRows + ofLocked + ` RETURNING ` + at
 )

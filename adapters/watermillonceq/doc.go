@@ -1,20 +1,21 @@
 // Package watermillonceq lets a handler of Watermill (github.com/ThreeDotsLabs/watermill) run once
-// for a key, on any Pub/Sub, and brings onceq's brokers to Watermill. The middleware claims the
-// key, keeps the claim alive while the handler works, and records the end. It has no hold on the
-// message: how long a broker waits for an ack, how often it delivers, and where a poisoned message
-// goes stay with the Pub/Sub. So a message may come again while its handler runs, and then the
-// claim keeps the second delivery waiting. The promise is that of [onceq.Do], on which this is
-// built: one effect where it is completed in the store's own transaction, or where the API that
-// makes it takes [onceq.Job.EffectKey]; else one effect per claim. When the process dies between
-// an effect and its record, the handler runs again, or under dedupe.Park it does not.
-//
-// # Watermill's handlers under a claim
-//
-// [NewMiddleware] makes the middleware:
+// for a key, on any Pub/Sub, and brings onceq's brokers to Watermill.
 //
 //	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "orders"})
 //	once, err := watermillonceq.NewMiddleware(p, &watermillonceq.Options{Key: orderKey})
 //	router.AddMiddleware(once)
+//
+// # Watermill's handlers under a claim
+//
+// The middleware of [NewMiddleware] claims the key, keeps the claim alive while the handler works,
+// and records the end. It has no hold on the message: how long a broker waits for an ack, how often
+// it delivers, and where a poisoned message goes stay with the Pub/Sub. So a message may come again
+// while its handler runs, and then the claim keeps the second delivery waiting.
+//
+// The promise is that of [onceq.Do], on which this is built: one effect where it is completed in
+// the store's own transaction, or where the API that makes it takes [onceq.Job.EffectKey]; else one
+// effect per claim. When the process dies between an effect and its record, the handler runs again,
+// or under dedupe.Park it does not.
 //
 // What the middleware answers, and what Watermill's Router does then:
 //

@@ -35,4 +35,6 @@
 //
 // GET /api/queues.json, /api/letters.json?queue=, /api/acts.json and /api/audit.json?since= give
 // what the screens show, under the same permissions.
+//
+// Experimental: it may change in any minor version. docs/release.md says what that means.
 package webonceq

@@ -127,6 +127,8 @@
 // [NewAPI] does. It knows no TTL policy, no switched off index, no rights, and no limit on the
 // load.
 //
+// Experimental: it may change in any minor version. docs/release.md says what that means.
+//
 // [onceq.Job.EffectKey]: https://pkg.go.dev/github.com/onceq/onceq#Job.EffectKey
 // [practices]: https://cloud.google.com/firestore/docs/best-practices
 // [TTL]: https://cloud.google.com/firestore/docs/ttl

@@ -13,8 +13,9 @@ import (
 )
 
 // mostLines is how many lines of Go the tree has at most, tests and all; make weight counts them.
-// Raise it with a reason, for something that users asked for. The last: a mutant for each rule.
-const mostLines = 299_500
+// Raise it with a reason, for something that users asked for. The last: real faults beside kills, and
+// worlds on each queue.
+const mostLines = 303_000
 
 var update = flag.Bool("update", false, "write ratchets.txt and intake.txt as the code is now")
 

@@ -27,6 +27,7 @@ var testSupport = []string{
 	"internal/suite",
 	"internal/storetest",
 	"internal/coretest/rig",
+	"internal/coretest/worlds",
 	"internal/rig",
 	"internal/proof",
 	"internal/testserver/...",

@@ -167,6 +167,7 @@ type pubsubStart func(tb testing.TB, w pubsubWork) (stop func())
 //	onceq     a Worker with its heartbeat, without a store: a thousand slots and, beside these, a
 //	          thousand messages for each poller
 //	memstore  the same with memstore
+//	default   a Worker with a thousand slots, which adds pollers as messages come
 //	tight     a Worker that holds no more than the loops, a thousand messages for each poller
 //	receive   Receive of Google's client, with a thousand messages outstanding for each poller, its
 //	          default
@@ -196,6 +197,7 @@ func BenchmarkPubSub(b *testing.B) {
 					filled("raw", rawPubSub(pollers)),
 					filled("onceq", pubsubWorker(noStore, cfg)),
 					filled("memstore", pubsubWorker(memstore.New, cfg)),
+					filled("default", pubsubWorker(noStore, onceq.WorkerConfig{Concurrency: 1000})),
 					filled("tight", pubsubWorker(noStore, onceq.WorkerConfig{Pollers: pollers, Concurrency: 500 * pollers, Prefetch: 500 * pollers})),
 					filled("receive", receivePubSub(1000*pollers)),
 					filled("receive+", receivePubSub(cfg.Concurrency+cfg.Prefetch)),

@@ -160,7 +160,7 @@ func TestRefusedActs(t *testing.T) {
 		"AuditEntry.Reason: is required":                  func(e *control.AuditEntry) { e.Reason = "\t" },
 		"AuditEntry.Reason: has 257 bytes":                func(e *control.AuditEntry) { e.Reason = strings.Repeat("x", 257) },
 		"AuditEntry.Object: has 1281 bytes, the limit is": func(e *control.AuditEntry) { e.Object = strings.Repeat("x", 1281) },
-		"bytes, the limit is 16384":                  func(e *control.AuditEntry) { e.Detail["x"] = strings.Repeat("x", 17000) },
+		"bytes, the limit is 16384":                       func(e *control.AuditEntry) { e.Detail["x"] = strings.Repeat("x", 17000) },
 	} {
 		e := entry("x")
 		change(&e)

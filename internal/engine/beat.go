@@ -194,11 +194,38 @@ func (en *Engine[J]) claimGone(r *Run[J]) error {
 func (en *Engine[J]) lost(r *Run[J], err error) {
 	switch {
 	case r.at() < claimed:
+	case errors.Is(err, verdict.ErrTaken) && r.at() == running:
+		time.AfterFunc(tellCause, func() { r.stopHandler(verdict.ErrTaken) })
+		en.gone.Add(r)
 	case errors.Is(err, verdict.ErrTaken):
 		r.stopHandler(verdict.ErrTaken)
 	case en.leases.Left(&r.held) <= 0: // otherwise it was about the delivery, just before the claim was won
 		r.stopHandler(verdict.ErrUnanswered)
 		en.holdUnanswered(r)
+	}
+}
+
+// tellCause is how long a handler runs on at most, after the store has said that its claim is lost,
+// while it is read whether the job was cancelled.
+const tellCause = time.Second
+
+// stopGone ends the handlers of runs whose claims are lost. It reads whether an operator has
+// cancelled the job, because whoever reads the log looks in vain for another worker then. It has
+// goroutines of its own (batch.Queue), so that no beat waits for the read.
+func (en *Engine[J]) stopGone(rs []*Run[J]) {
+	keys := make([]dedupe.Key, len(rs))
+	for i, r := range rs {
+		keys[i] = r.Key
+	}
+	ctx := CallContext(context.Background(), min(en.o.CallTimeout, tellCause))
+	recs, err := Guard(func() ([]*dedupe.Record, error) { return en.o.Store.Get(ctx, keys) })
+	ctx.Close()
+	for i, r := range rs {
+		cause := verdict.ErrTaken
+		if err == nil && len(recs) == len(rs) && recs[i] != nil && recs[i].Status == dedupe.Failed && recs[i].ErrClass == verdict.Cancelled {
+			cause = verdict.ErrCancelled
+		}
+		r.stopHandler(cause)
 	}
 }
 

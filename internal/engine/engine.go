@@ -86,6 +86,7 @@ type Engine[J any] struct {
 	settles *batch.Queue[*Run[J]]
 	joins   *batch.Queue[*Run[J]]
 	saves   *batch.Queue[*Run[J]]
+	gone    *batch.Queue[*Run[J]] // whose claims are lost, and whose handlers run
 	letters *batch.Queue[*Run[J]]
 	holds   *batch.Queue[*Run[J]] // of deliveries, to be extended
 

@@ -44,6 +44,7 @@ func New[J any](o Options, all *Roll) (*Engine[J], error) {
 	en.settles = batch.New(batch.Options{Max: min(store, MaxStoreBatch), Flight: storeFlight}, en.settleBatch)
 	en.joins = batch.New(batch.Options{Max: 1, Flight: joinFlight}, en.settleBatch)
 	en.saves = batch.New(batch.Options{Max: min(store, MaxStoreBatch), Flight: storeFlight}, en.saveBatch)
+	en.gone = batch.New(batch.Options{Max: min(store, MaxStoreBatch), Flight: storeFlight}, en.stopGone)
 	en.letters = batch.New(batch.Options{Max: o.DeadLetter.Limits().SendBatch, Flight: letterFlight}, en.putBatch)
 	en.holds = batch.New(batch.Options{Max: o.Limits.SettleBatch, Flight: holdFlight}, en.holdBatch)
 	return en, nil

@@ -19,6 +19,16 @@ var cancels = []mutant{
 		Why: "a handler that ends after the cancel puts a letter of no class, which reopens the cancelled job",
 	},
 	{
+		File: "internal/engine/beat.go", Text: "cause = verdict.ErrCancelled", With: "_ = verdict.ErrCancelled",
+		Package: "internal/coretest/claims", Test: "TestCancelWhileItRuns",
+		Why: "a cancelled handler is told that another has its key, and somebody looks for that one",
+	},
+	{
+		File: "internal/engine/beat.go", Text: "time.AfterFunc(tellCause, func() { r.stopHandler(verdict.ErrTaken) })", With: "_ = tellCause",
+		Package: "internal/coretest/claims", Test: "TestCancelWhileItRuns",
+		Why: "a handler without a claim runs on for as long as the store does not say why",
+	},
+	{
 		File: "internal/verdict/words.go", Text: "class != \"\" && class != Cancelled {", With: "class != \"\" {",
 		Package: "internal/coretest/claims", Test: "TestCancelledByClass",
 		Why: "a handler's own class makes its failure look cancelled: a crash before its letter loses the job",

@@ -20,6 +20,11 @@ var limited = []mutant{
 		Why: "jobs wait for hours for others that are gone",
 	},
 	{
+		File: "limit/limiter.go", Text: " || endsWithin(ctx, wait))", With: ")",
+		Package: "limit", Test: "TestWaitBeyondTimeout",
+		Why: "a job holds a slot until its Timeout cuts it off, again and again, and nobody sees which limiter keeps it",
+	},
+	{
 		File: "limit/limiter.go", Text: "if ok || len(t.m) < MaxKeys {", With: "if true {",
 		Package: "limit", Test: "TestRateHostileKeys",
 		Why: "a sender who makes up keys takes all memory",
@@ -35,7 +40,7 @@ var limited = []mutant{
 		Why: "nobody can tell a limiter's failure from that of a job",
 	},
 	{
-		File: "limit/limiter.go", Text: "(wait >= MaxHold || expiresIn(j) < wait)", With: "wait >= MaxHold",
+		File: "limit/limiter.go", Text: " || expiresIn(j) < wait || ", With: " || ",
 		Package: "limit", Test: "TestExpiresBeforeItsTime",
 		Why: "a job runs after it has expired, because it waited in its slot",
 	},

@@ -7,9 +7,10 @@
 //	                                      packs the command of a version that the module proxy has, for each system
 //
 // Between releases the modules that need the library carry a replace that leads to the tree, so
-// that each is checked with the tree's own code, with go.work or without. The first commit,
-// which is tagged, has none: go install refuses a command whose module has one. The second
-// brings them back.
+// that each is checked with the tree's own code, with go.work or without. The first commit, which
+// is tagged, has none: go install refuses a command whose module has one. The second brings them
+// back. The first one gives what CHANGELOG.md has under "Unreleased" the version and the day, in
+// UTC.
 //
 // What a tag will hold is known before it is pushed, and so are its sums: each module is put
 // into a module proxy made of files, and the next one's go.sum is made with that. docs/release.md
@@ -83,6 +84,9 @@ func release(ctx context.Context, root, version string) error {
 			return fmt.Errorf("the tag %s is there already: %w", m.tag(version), errors.Join(err, errors.New("a version is never made twice")))
 		}
 	}
+	if err := dateChangelog(root, version, time.Now()); err != nil {
+		return err
+	}
 	if err := t.prepare(ctx); err != nil {
 		return err
 	}
@@ -98,7 +102,7 @@ func release(ctx context.Context, root, version string) error {
 		}
 		fmt.Println("tagged", m.tag(version))
 	}
-	if err := t.reopen(ctx); err != nil {
+	if err := errors.Join(reopenChangelog(root, version), t.reopen(ctx)); err != nil {
 		return err
 	}
 	if err := commit(ctx, root, "release: back to the tree's own modules"); err != nil {

@@ -3,11 +3,14 @@
 //	go run ./internal/soak -seconds 600            what make soak does
 //	go run ./internal/soak -seed 77 -only outages  one kind, from a seed on
 //
-// A world is a test of the packages in kinds, in virtual time: workers and calls of Do, parents and
-// children, schedulers, with jobs of all forms, while calls fail, hang and lose their answers,
-// hosts crash, stand still and are drained, and operators cancel and replay. make test plays one or
-// a few seeds of each. A seed that fails is printed with what its test says, the time lines of its
-// keys among it, and with the command that plays it again. The exit code is 1 then.
+// A world is a test of the packages in kinds, in virtual time: workers, functions and relays, calls
+// of Do, parents and children, schedulers, with jobs of all forms, while calls fail, hang and lose
+// their answers, hosts crash, stand still, are drained and have wrong clocks, and operators cancel,
+// replay, pause and limit; on queues and stores in memory, in SQLite and on our own servers of SQS
+// and Pub/Sub. Between them histories of 100,000 calls of a store must have an order, in real time.
+// make test plays one or a few seeds of each, and shorter histories. A seed that fails is printed
+// with what its test says, the time lines of its keys among it, and with the command that plays it
+// again. The exit code is 1 then.
 package main
 
 import (
@@ -23,6 +26,7 @@ import (
 	"regexp"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -33,18 +37,21 @@ import (
 // This file owns a soak: which kinds of worlds there are, who plays them, and what is told. One
 // goroutine a processor plays; report has the lock.
 
-// A kind is a test that plays random worlds, as many a run as worlds says: what takes a second or
-// two.
+// A kind is a test that plays random worlds, as many a run as worlds says: what takes a few
+// seconds.
 type kind struct {
 	name, folder, test string
 	worlds             int
+	args               []string
 }
 
 var kinds = []kind{
-	{"outages", "internal/coretest/outages", "TestSoak", 40},
-	{"doing", "internal/coretest/doing", "TestDoSoak", 40},
-	{"fan", "fan", "TestSoak", 4},
-	{"schedule", "schedule", "TestKilledAtRandom", 4},
+	{"outages", "internal/coretest/outages", "TestSoak", 40, nil},
+	{"places", "internal/tests/worlds", "TestSoak", 4, nil},
+	{"doing", "internal/coretest/doing", "TestDoSoak", 40, nil},
+	{"fan", "fan", "TestSoak", 4, nil},
+	{"schedule", "schedule", "TestKilledAtRandom", 4, nil},
+	{"linear", "internal/tests/linear", "TestLinear/(memory|sqlite)", 1, []string{"-ops", "100000"}},
 }
 
 func main() {
@@ -70,6 +77,7 @@ type report struct {
 	next   uint64
 	turn   int
 	failed []string
+	busy   time.Duration // of the processors, which others may need, too
 }
 
 func soak(ctx context.Context, length time.Duration, seed uint64, only string) (err error) {
@@ -121,43 +129,55 @@ func (r *report) play(ctx context.Context, dir string, all []kind) {
 	r.turn++
 	r.next += uint64(k.worlds)
 	r.mu.Unlock()
-	out, err := run(ctx, dir, k, seed, k.worlds)
+	out, busy, err := run(ctx, dir, k, seed, k.worlds)
 	if ctx.Err() != nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.played[k.name] += k.worlds
+	r.busy += busy
 	if err == nil {
 		return
 	}
 	for _, bad := range failedWorlds(out, k, seed) {
-		alone, err := run(ctx, dir, k, bad, 1)
+		alone, _, err := run(ctx, dir, k, bad, 1)
 		if err == nil {
 			alone = out // it fails among others only
 		}
-		again := fmt.Sprintf("%s=%d go test -count=1 -v -run '^%s$' ./%s", proof.SeedEnv, bad, k.test, k.folder)
+		again := strings.TrimSpace(fmt.Sprintf("%s=%d go test -count=1 -v -run '^%s$' ./%s %s", proof.SeedEnv, bad, k.test, k.folder, strings.Join(k.args, " ")))
 		r.failed = append(r.failed, fmt.Sprintf("%s: %s", k.name, again))
 		fmt.Printf("==== %s, seed %d: %v\n%s\n==== again: %s\n", k.name, bad, err, alone, again)
 	}
 }
 
-func run(ctx context.Context, dir string, k kind, seed uint64, worlds int) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(dir, k.name), "-test.run", "^"+k.test+"$", "-test.count=1", "-test.timeout=10m", "-test.v")
+func run(ctx context.Context, dir string, k kind, seed uint64, worlds int) (out []byte, busy time.Duration, err error) {
+	args := append([]string{"-test.run", "^" + k.test + "$", "-test.count=1", "-test.timeout=10m", "-test.v"}, k.args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(dir, k.name), args...)
 	cmd.Dir = k.folder
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", proof.SeedEnv, seed), fmt.Sprintf("%s=%d", proof.WorldsEnv, worlds))
-	out, err := cmd.CombinedOutput()
-	if err == nil && !bytes.Contains(out, []byte("--- PASS: "+k.test)) {
+	out, err = cmd.CombinedOutput()
+	if p := cmd.ProcessState; p != nil {
+		busy = p.UserTime() + p.SystemTime()
+	}
+	if name, _, _ := strings.Cut(k.test, "/"); err == nil && !bytes.Contains(out, []byte("--- PASS: "+name)) {
 		err = errors.New("the test was not played")
 	}
-	return out, err
+	return out, busy, err
 }
 
-var failure = regexp.MustCompile(`(?m)^\s+--- FAIL: \S*?(\d+) \(`)
+var (
+	failure = regexp.MustCompile(`(?m)^\s+--- FAIL: \S*?(\d+) \(`)
+	begun   = regexp.MustCompile(`(?m)^=== RUN +\S*?(\d+)$`)
+)
 
-// failedWorlds are the seeds that a run names; one that ended otherwise has failed from its first.
+// failedWorlds are the seeds that a run names; one that ended otherwise has failed in its last.
 func failedWorlds(out []byte, k kind, seed uint64) (seeds []uint64) {
-	for _, m := range failure.FindAllSubmatch(out, -1) {
+	named := failure.FindAllSubmatch(out, -1)
+	if all := begun.FindAllSubmatch(out, -1); len(named) == 0 && len(all) > 0 {
+		named = all[len(all)-1:]
+	}
+	for _, m := range named {
 		n, err := strconv.ParseUint(string(m[1]), 10, 64)
 		if err == nil && n >= seed && n < seed+uint64(k.worlds) {
 			seeds = append(seeds, n)
@@ -177,7 +197,8 @@ func (r *report) tell(all []kind, took time.Duration) {
 		sum += n
 		fmt.Printf("%-10s %7d worlds\n", k.name, n)
 	}
-	fmt.Printf("%-10s %7d worlds in %v, %.0f an hour; %d failed\n", "all", sum, took.Round(time.Second), float64(sum)/took.Hours(), len(r.failed))
+	fmt.Printf("%-10s %7d worlds in %v, %.0f an hour; %v of a processor's time, %.0f an hour of it; %d failed\n", "all", sum,
+		took.Round(time.Second), float64(sum)/took.Hours(), r.busy.Round(time.Second), float64(sum)/r.busy.Hours(), len(r.failed))
 	for _, f := range r.failed {
 		fmt.Println("failed:", f)
 	}

@@ -36,6 +36,7 @@ var unraced = []struct{ pattern, why string }{
 	{"internal/chromium", browser},
 	{"localstack/...", starts},
 	{"internal/tests/function", starts},
+	{"internal/tests/worlds", shows},
 	{"examples/...", shows},
 	{"cmd/...", shows},
 	{"internal/model", oneRoad},

@@ -44,6 +44,14 @@ var (
 	ErrDeliveryLost = fmt.Errorf("%w: the message is delivered again", ErrLeaseLost)
 )
 
+// ErrCancelled is ErrTaken where the record says that an operator has cancelled the job.
+var ErrCancelled error = cancelledError{}
+
+type cancelledError struct{}
+
+func (cancelledError) Error() string { return ErrLeaseLost.Error() + ": the job was cancelled" }
+func (cancelledError) Unwrap() error { return ErrTaken }
+
 // ErrNotCommitted is the error where a handler returned nil, but its transaction did not commit.
 var ErrNotCommitted = Classed(NotCommitted, "onceq: CompleteTx was called, but the transaction did not commit")
 

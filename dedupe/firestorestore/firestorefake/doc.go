@@ -4,7 +4,7 @@
 //	server, address := firestorefake.Start(t, nil)
 //	t.Setenv("FIRESTORE_EMULATOR_HOST", address) // Google's clients and firestorestore.NewAPI read it
 //
-// [Server.Conn] connects without a network: in a bubble of testing/synctest a lease of ten minutes
+// [Conn] connects without a network: in a bubble of testing/synctest a lease of ten minutes
 // ends in a moment.
 //
 // BatchWrite, Commit, BeginTransaction, Rollback, BatchGetDocuments and RunQuery are there; a query
@@ -30,4 +30,6 @@
 // Google's emulator takes more than 500 writes, limits a value where the service limits a document,
 // and says "entity" where the service says "document". The fake has the service's texts, as people
 // have reported them; see [Refusals]. A test holds the fake to the emulator in all else.
+//
+// Experimental: it may change in any minor version. docs/release.md says what that means.
 package firestorefake

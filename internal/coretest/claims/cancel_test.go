@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/onceqtest"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -61,10 +63,19 @@ func TestCancelledIsAcked(t *testing.T) {
 	}
 }
 
-// TestCancelWhileItRuns: the handler's context ends at the next beat, what it then returns changes
-// nothing, and the message's next delivery is acked.
+// TestCancelWhileItRuns: the handler's context ends at the next beat, and its cause says why. What
+// it then returns changes nothing, and the message's next delivery is acked. Where the store does
+// not say why, the context ends a second later all the same.
 func TestCancelWhileItRuns(t *testing.T) {
-	for name, end := range map[string]error{"nil": nil, "an error": errors.New("cut off")} {
+	for name, c := range map[string]struct {
+		end   error
+		hangs bool
+		cause string
+	}{
+		"nil":             {cause: "the job was cancelled"},
+		"an error":        {end: errors.New("cut off"), cause: "the job was cancelled"},
+		"the store hangs": {hangs: true, cause: "claimed by another"},
+	} {
 		t.Run(name, func(t *testing.T) {
 			var took time.Duration
 			var cause error
@@ -72,20 +83,31 @@ func TestCancelWhileItRuns(t *testing.T) {
 				began := time.Now()
 				<-ctx.Done()
 				took, cause = time.Since(began), context.Cause(ctx)
-				return end
+				return c.end
 			}
 			rig.Bubble(t, h, func(r *rig.Rig) {
+				stuck := make(chan struct{})
 				r.Send("a")
 				r.Start()
 				rig.Pass(time.Second)
 				if err := cancel(t, r, "a"); err != nil {
 					t.Fatal(err)
 				}
+				if c.hangs {
+					r.Store.FailsAs(func(op onceqtest.Op) error {
+						if op == onceqtest.Get {
+							<-stuck // whatever its context says
+						}
+						return nil
+					})
+				}
 				rig.Pass(5 * time.Minute)
+				r.Store.Heals()
+				close(stuck)
 				if err := r.Stop(); err != nil {
 					t.Error(err)
 				}
-				if took > 15*time.Second || !errors.Is(cause, onceq.ErrLeaseLost) {
+				if took > 12*time.Second || !errors.Is(cause, onceq.ErrLeaseLost) || !strings.Contains(cause.Error(), c.cause) {
 					t.Errorf("the context ended after %v by %v", took, cause)
 				}
 				r.WantOutcomes("a", "lease-lost", "cancelled")

@@ -173,6 +173,30 @@ func TestPollersWithAPauseAndPartFullReceives(t *testing.T) {
 	}, rig.With(func(c *rig.Setup) { c.PollPause = 500 * time.Millisecond }))
 }
 
+// TestPollersByDefaultForLargeReceives: where a receive may bring a thousand, as on Pub/Sub, a
+// worker of a thousand slots has four pollers while there is much, and one on a quiet queue. A
+// worker with few slots has one.
+func TestPollersByDefaultForLargeReceives(t *testing.T) {
+	for _, c := range []struct{ concurrency, busy int }{{1000, 4}, {500, 2}, {499, 1}, {10, 1}} {
+		polls(t, membroker.PubSub, takesLong(onceqtest.Receive, 15*time.Millisecond), func(r *rig.Rig, p *polled) {
+			rig.Pass(time.Minute)
+			if most := p.busy.Top(); most != 1 {
+				t.Errorf("Concurrency %d: %d receives at once on an empty queue", c.concurrency, most)
+			}
+			r.Send(rig.Numbered("burst", 10*c.concurrency)...)
+			rig.Pass(time.Second)
+			if most := p.busy.Top(); most != c.busy {
+				t.Errorf("Concurrency %d: %d receives at once, want %d", c.concurrency, most, c.busy)
+			}
+			r.WantQueue(0)
+			rig.Pass(time.Minute)
+			if now := p.busy.Now(); now != 1 {
+				t.Errorf("Concurrency %d: %d receives wait after the burst, want 1", c.concurrency, now)
+			}
+		}, rig.With(func(cfg *rig.Setup) { cfg.Pollers, cfg.Concurrency = 0, c.concurrency }))
+	}
+}
+
 // Where requests cost nothing, a message finds a poll that waits.
 func TestAllPollersWaitWhereNothingIsBilled(t *testing.T) {
 	polls(t, membroker.Memory, nil, func(r *rig.Rig, p *polled) {

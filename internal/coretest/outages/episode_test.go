@@ -14,93 +14,18 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/coretest/worlds"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// An episode is trouble that lasts. The soak draws single calls that go wrong, which seldom make an
-// episode. Nobody crashes in an episode, and a deploy may come in the middle of it.
-type episode uint8
-
-const (
-	noEpisode    episode = iota
-	storeAway            // every call of the store fails at once
-	storeHangs           // every call of the store hangs until its context ends
-	extendHangs          // every extension hangs until its context ends
-	queueAway            // every call of the queue but a receive fails at once
-	hostStands           // one host stands still, with its handlers and its calls
-	lastEpisode  = hostStands
-	episodeLasts = time.Minute
-)
-
-func (e episode) String() string {
-	return [...]string{"none", "store-away", "store-hangs", "extend-hangs", "queue-away", "host-stands"}[e]
-}
-
-// weather is which episode is on, for all hosts of a test.
-type weather struct {
-	mu    sync.Mutex
-	on    episode
-	until time.Time
-	still *machine // of hostStands
-}
-
-// begin starts an episode that lasts d. still is the host that stands still; nil = none.
-func (w *weather) begin(e episode, d time.Duration, still *machine) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.on, w.until, w.still = e, time.Now().Add(d), still
-}
-
-// left is how long the episode goes on; 0 = another one is on, or none.
-func (w *weather) left(e episode) time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.on != e {
-		return 0
-	}
-	return max(0, time.Until(w.until))
-}
-
-// storeFault is what the episode makes of a call of the store.
-func (w *weather) storeFault() (f faulty.Faults, bad bool) {
-	switch {
-	case w.left(storeAway) > 0:
-		return faulty.Fail(rig.ErrBoom), true
-	case w.left(storeHangs) > 0:
-		return faulty.Hang(), true
-	}
-	return nil, false
-}
-
-// brokerFault is what the episode makes of a call of the queue.
-func (w *weather) brokerFault(c onceqtest.Call) (f faulty.Faults, bad bool) {
-	switch {
-	case w.left(extendHangs) > 0 && c.Op == onceqtest.Extend:
-		return faulty.Slow(w.left(extendHangs)).With(faulty.Fail(rig.ErrBoom)), true
-	case w.left(queueAway) > 0 && c.Op != onceqtest.Receive:
-		return faulty.Fail(rig.ErrBoom), true
-	}
-	return nil, false
-}
-
-// standStill keeps who calls it until the host m goes on. A host that stands still does not see
-// that a context has ended.
-func (w *weather) standStill(m *machine) {
-	w.mu.Lock()
-	d := time.Until(w.until)
-	stands := w.on == hostStands && w.still == m
-	w.mu.Unlock()
-	if stands && d > 0 {
-		rig.Takes(d)
-	}
-}
+const episodeLasts = time.Minute
 
 // TestEpisodes lets two workers live through each episode: without a deploy, with one early in it,
 // and with one shortly before its end. Nobody crashes, so each handler runs once, unless the
 // episode itself says otherwise.
 func TestEpisodes(t *testing.T) {
-	for e := storeAway; e <= lastEpisode; e++ {
+	for e := worlds.StoreAway; e <= worlds.LastEpisode; e++ {
 		for name, deploy := range map[string]time.Duration{"quiet": 0, "deploy-early": 10 * time.Second, "deploy-late": episodeLasts - 3*time.Second} {
 			for _, p := range []membroker.Preset{membroker.SQSStandard, membroker.SQSFIFO} {
 				for _, lease := range []time.Duration{onceq.DefaultLease, 12 * time.Second} {
@@ -113,7 +38,7 @@ func TestEpisodes(t *testing.T) {
 	}
 }
 
-// played is what happened in one episode.
+// played is what happened in one worlds.Episode.
 type played struct {
 	mu      sync.Mutex
 	running map[string]int
@@ -123,28 +48,28 @@ type played struct {
 	order   map[string][]string // the first effects of each group's jobs, as they happened
 }
 
-func playEpisode(t *testing.T, e episode, deploy time.Duration, p membroker.Preset, lease time.Duration) {
+func playEpisode(t *testing.T, e worlds.Episode, deploy time.Duration, p membroker.Preset, lease time.Duration) {
 	const jobs, takesLong = 60, 45 * time.Second
-	var w weather
+	var w worlds.Weather
 	happened := &played{
 		running: make(map[string]int), starts: make(map[string]int), effects: make(map[string]int), order: make(map[string][]string),
 	}
 	// Where the store answers, no handler is cut off, so a handler may look at its context, and
 	// starts once. Where the store does not answer, the handlers do not look, like one in the
 	// middle of a payment.
-	storeAnswers := e == extendHangs || e == queueAway
+	storeAnswers := e == worlds.ExtendHangs || e == worlds.QueueAway
 	st := rig.NewStore(t)
 	q := rig.NewBroker(t, membroker.Options{Preset: p})
 	q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
-		f, _ := w.brokerFault(c)
+		f, _ := w.QueueFault(c)
 		return f
 	})
 	dead := rig.NewBroker(t, membroker.Options{Preset: p})
-	host := func(ctx context.Context, m *machine) error {
+	host := func(ctx context.Context, m *worlds.Machine) error {
 		h := onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 			k := j.Key().Key
 			happened.mu.Lock()
-			if happened.running[k]++; happened.running[k] > 1 && e != hostStands {
+			if happened.running[k]++; happened.running[k] > 1 && e != worlds.HostStands {
 				happened.overlap = append(happened.overlap, k)
 			}
 			happened.starts[k]++
@@ -158,7 +83,7 @@ func playEpisode(t *testing.T, e episode, deploy time.Duration, p membroker.Pres
 			if storeAnswers && ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			m.stands()
+			m.Stands()
 			happened.mu.Lock()
 			defer happened.mu.Unlock()
 			if happened.effects[k]++; happened.effects[k] == 1 {
@@ -169,7 +94,7 @@ func playEpisode(t *testing.T, e episode, deploy time.Duration, p membroker.Pres
 		})
 		worker, err := rig.NewWorker(rig.Setup{
 			ProcessorConfig: onceq.ProcessorConfig{
-				Handler: h, Store: m.store, Scope: rig.Scope, Lease: lease,
+				Handler: h, Store: m.Store, Scope: rig.Scope, Lease: lease,
 			},
 			WorkerConfig: onceq.WorkerConfig{
 				DeadLetter:  dead,
@@ -183,16 +108,16 @@ func playEpisode(t *testing.T, e episode, deploy time.Duration, p membroker.Pres
 		return worker.Run(ctx)
 	}
 	// hosts runs two of them until the answer is called, which waits for their drain.
-	hosts := func() (end func(), first *machine) {
+	hosts := func() (end func(), first *worlds.Machine) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		for range 2 {
-			m := newMachine(q, st, &w, func(onceqtest.Call) faulty.Faults { f, _ := w.storeFault(); return f })
+			m := worlds.NewMachine(t, q, st.Store, &w, func(onceqtest.Call) faulty.Faults { f, _ := w.StoreFault(); return f })
 			if first == nil {
 				first = m
 			}
 			all.Go(func() {
-				if err := host(ctx, m); err != nil && !(e == hostStands && m == first) {
+				if err := host(ctx, m); err != nil && !(e == worlds.HostStands && m == first) {
 					t.Errorf("Run: %v", err)
 				}
 			})
@@ -215,7 +140,7 @@ func playEpisode(t *testing.T, e episode, deploy time.Duration, p membroker.Pres
 	}
 	end, first := hosts()
 	rig.Pass(5 * time.Second)
-	w.begin(e, episodeLasts, first)
+	w.Begin(e, episodeLasts, first)
 	if deploy > 0 {
 		rig.Pass(deploy)
 		old := end
@@ -235,7 +160,7 @@ func playEpisode(t *testing.T, e episode, deploy time.Duration, p membroker.Pres
 		}
 		// A handler that stands still past its lease, and does not look at its context, has its
 		// effect beside that of the worker that took over.
-		if n := happened.effects[k]; n != 1 && !(e == hostStands && n == 2) {
+		if n := happened.effects[k]; n != 1 && !(e == worlds.HostStands && n == 2) {
 			t.Errorf("%s had %d effects, and nobody crashed", k, n)
 		}
 	}

@@ -61,6 +61,10 @@ func TestMain(m *testing.M) {
 		play(fanVariable, workFan)
 	case os.Getenv(newerVariable) != "":
 		play(newerVariable, workNewer)
+	case os.Getenv(cancelVariable) != "":
+		play(cancelVariable, cancelOne)
+	case os.Getenv(scheduleVariable) != "":
+		play(scheduleVariable, keepSchedule)
 	case os.Getenv(tablesVariable) != "":
 		play(tablesVariable, relayTables)
 	default:
@@ -125,7 +129,7 @@ func TestChaos(t *testing.T) {
 		share := (rounds + len(modes) - 1 - i) / len(modes)
 		all.Go(func() {
 			t.Run(m.String(), func(t *testing.T) {
-				s := newScene(t, m, rand.New(rand.NewPCG(from, uint64(i))))
+				s := newScene(t, m, rand.New(rand.NewPCG(from, uint64(i))), rand.New(rand.NewPCG(from, 3000+uint64(i))))
 				t.Cleanup(func() {
 					if t.Failed() {
 						t.Logf("-seed %d", from)
@@ -156,6 +160,49 @@ func TestChaos(t *testing.T) {
 		all.Go(func() {
 			t.Run("fan-"+store, func(t *testing.T) {
 				walkFan(t, store, rand.New(rand.NewPCG(from, 2000+uint64(i))))
+			})
+		})
+	}
+	for i, store := range []string{"sqlite", "postgres", "dynamodb", "firestore"} {
+		if drawn := 1 + from%3; i > 0 && uint64(i) != drawn && !allSteps() {
+			proof.Leave(t, "internal/tests/chaos: two of four stores under cancels and schedulers that are killed")
+			continue
+		}
+		jobs, dies := 4, 1
+		if allSteps() {
+			jobs, dies = 12, 2
+		}
+		draw := func(n uint64) *rand.Rand { return rand.New(rand.NewPCG(from, n+uint64(i))) }
+		all.Go(func() {
+			t.Run("cancel-"+store, func(t *testing.T) {
+				for _, wrong := range walkCancels(t, mode{store, inTx, onSQS}, jobs, draw(4000), draw(5000)) {
+					t.Error(wrong)
+				}
+			})
+		})
+		all.Go(func() {
+			t.Run("schedule-"+store, func(t *testing.T) {
+				for _, wrong := range walkSchedule(t, store, dies, false, draw(6000)) {
+					t.Error(wrong)
+				}
+			})
+		})
+		if !allSteps() {
+			continue
+		}
+		// What the rounds above look for is found where it is.
+		all.Go(func() {
+			t.Run("cancel-planted-"+store, func(t *testing.T) {
+				if len(walkCancels(t, mode{store, rerun, onSQS}, jobs, draw(4000), draw(5000))) == 0 {
+					t.Error("effects outside of the transaction were not found")
+				}
+			})
+		})
+		all.Go(func() {
+			t.Run("schedule-planted-"+store, func(t *testing.T) {
+				if len(walkSchedule(t, store, dies, true, draw(6000))) == 0 {
+					t.Error("what ran twice was not found")
+				}
 			})
 		})
 	}

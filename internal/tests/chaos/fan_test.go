@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -92,6 +93,7 @@ func workFan(ctx context.Context, a clan) error {
 	if err != nil {
 		return err
 	}
+	child.Tell(lineReady)
 	w, err := jobs.Worker(p.Receiver(queue), onceq.WorkerConfig{DeadLetter: p.Sender(dead), Concurrency: 8, Visibility: a.Service.visibility()})
 	if err != nil {
 		return err
@@ -135,7 +137,7 @@ func walkFan(t *testing.T, store string, rng *rand.Rand) {
 			want[fan.Key(dedupe.Key{Scope: scope, Key: m.Meta.Key}, "parts", n)] = true
 		}
 	}
-	start := func(n int, dies *onceqtest.Fault) *child.Child {
+	start := func(n int, dies *onceqtest.Fault, ready func()) *child.Child {
 		a := a
 		a.Name, a.Dies = fmt.Sprint("worker ", n), dies
 		text, err := json.Marshal(a)
@@ -145,7 +147,7 @@ func walkFan(t *testing.T, store string, rng *rand.Rand) {
 		cmd := exec.Command(os.Args[0], "-test.run=^$")
 		cmd.Env = append(os.Environ(), fanVariable+"="+string(text))
 		cmd.Stderr = os.Stderr
-		c, err := child.Start(cmd, func(string) {})
+		c, err := child.Start(cmd, func(string) { ready() })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -155,7 +157,10 @@ func walkFan(t *testing.T, store string, rng *rand.Rand) {
 	killed := 0
 	for n := 0; n < lives; n += 2 {
 		send(n)
-		crew := []*child.Child{start(n, death(rng, a.Children)), start(n+1, death(rng, a.Children))}
+		var ready sync.WaitGroup // a machine that is busy takes a second to start a process
+		ready.Add(2)
+		crew := []*child.Child{start(n, death(rng, a.Children), ready.Done), start(n+1, death(rng, a.Children), ready.Done)}
+		ready.Wait()
 		end := time.After(hold + rand.N(hold/2)) // each life sees the lease of the one before end
 		for _, c := range crew {
 			select {
@@ -168,8 +173,8 @@ func walkFan(t *testing.T, store string, rng *rand.Rand) {
 			}
 		}
 	}
-	start(lives, nil)
-	start(lives+1, nil)
+	start(lives, nil, func() {})
+	start(lives+1, nil, func() {})
 	for {
 		d, err := depth(ctx)
 		if err != nil {

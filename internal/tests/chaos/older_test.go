@@ -175,40 +175,40 @@ func (a *tellings) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // where an older one has had the job since; and each order is done once.
 func TestOlderBesideNewer(t *testing.T) {
 	proof.Only(t, "internal/tests/chaos: workers of the commit before steps beside newer ones")
-	older := buildOlder(t)
+	older := buildOlder(t, beforeSteps, "older")
 	for _, store := range []string{"sqlite", "postgres"} {
 		t.Run(store, func(t *testing.T) { besideNewer(t, older, database(t, store)) })
 	}
 }
 
-// buildOlder builds the older worker. It needs the repository's history, which a shallow clone or
-// an archive of the source has not.
-func buildOlder(t *testing.T) (program string) {
+// buildOlder builds testdata/NAME in the tree of a commit. It needs the repository's history, which
+// a shallow clone or an archive of the source has not.
+func buildOlder(t *testing.T, commit, name string) (program string) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := exec.Command("git", "cat-file", "-e", beforeSteps+"^{commit}").Run(); err != nil {
-		t.Skipf("this copy of the source does not have the commit %s (%v): clone it with its history", beforeSteps, err)
+	if err := exec.Command("git", "cat-file", "-e", commit+"^{commit}").Run(); err != nil {
+		t.Skipf("this copy of the source does not have the commit %s (%v): clone it with its history", commit, err)
 	}
 	top, err := exec.Command("git", "rev-parse", "--show-toplevel").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
 	tree := filepath.Join(dir, "tree")
-	source, err := os.ReadFile(filepath.Join("testdata", "older", "main.go"))
+	source, err := os.ReadFile(filepath.Join("testdata", name, "main.go"))
 	if err == nil {
-		err = os.MkdirAll(filepath.Join(tree, "older"), 0o755)
+		err = os.MkdirAll(filepath.Join(tree, name), 0o755)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(tree, "older", "main.go"), source, 0o644)
+		err = os.WriteFile(filepath.Join(tree, name, "main.go"), source, 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	program = filepath.Join(dir, "older")
+	program = filepath.Join(dir, name)
 	for _, c := range []*exec.Cmd{
-		exec.Command("git", "-C", strings.TrimSpace(string(top)), "archive", "-o", filepath.Join(dir, "tree.tar"), beforeSteps),
+		exec.Command("git", "-C", strings.TrimSpace(string(top)), "archive", "-o", filepath.Join(dir, "tree.tar"), commit),
 		exec.Command("tar", "-xf", filepath.Join(dir, "tree.tar"), "-C", tree),
-		exec.Command("go", "build", "-C", tree, "-o", program, "./older"),
+		exec.Command("go", "build", "-C", tree, "-o", program, "./"+name),
 	} {
 		c.Env = append(os.Environ(), "GOWORK=off")
 		if out, err := c.CombinedOutput(); err != nil {

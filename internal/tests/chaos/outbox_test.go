@@ -180,6 +180,9 @@ func TestOutbox(t *testing.T) {
 	for i := range relays + producers {
 		s.crew = append(s.crew, s.start(i < relays))
 	}
+	until(t, "producers and relays are at work", func() bool { // a busy machine takes seconds to start them
+		return s.count("SELECT count(*) FROM orders") >= 20 && s.count("SELECT count(*) FROM shipped") > 0
+	})
 	kills := max(8, *rounds/3)
 	for n := range kills {
 		s.harm()

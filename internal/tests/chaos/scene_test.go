@@ -8,7 +8,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -44,20 +48,41 @@ type scene struct {
 	crew               []*process
 	sent               []string // keys
 
-	kills, stops int
-	cutOff       int // handlers that ran when their process was killed
+	// The ways of the workers, by their places in the crew. toStore is empty where there is no
+	// server.
+	toQueue, toStore []*proxy
+	server           *server // PostgreSQL's, of this scene alone
+	disk             *disk   // of the database
+	noServer, noDisk string  // why there is none
+	deck             *deck
+	trouble          *troubles
+	restored         atomic.Bool // the store went back in time in this round
+
+	kills, stops, drains int
+	pauses               int // rules that workers have made because the store went back in time
+	cutOff               int // handlers that ran when their process was killed
 	// Claims that were taken from a stopped process, and those of them whose transaction was
 	// refused.
 	takeovers, stale int
 }
 
-func newScene(t *testing.T, m mode, rng *rand.Rand) *scene {
+func newScene(t *testing.T, m mode, rng, dealt *rand.Rand) *scene {
 	t.Helper()
 	s := &scene{T: t, mode: m, rng: rng, api: newAPI(), log: newLog()}
 	http := httptest.NewServer(s.api)
 	t.Cleanup(http.Close)
-	s.a = assignment{Store: m.store, API: http.URL, Effect: m.effect, Database: database(t, m.store)}
+	s.a = assignment{Store: m.store, API: http.URL, Effect: m.effect, Database: s.ground()}
 	s.a.place, s.depth, s.letterDepth = m.queue.serve(t, rng.Uint64())
+	s.deck = newDeck(s, dealt)
+	for _, line := range s.deck.lacks {
+		name(t, line)
+	}
+	for range workers {
+		s.toQueue = append(s.toQueue, newProxy(t, host(s.a.Address)))
+		if m.store != "sqlite" {
+			s.toStore = append(s.toStore, newProxy(t, host(s.a.Database)))
+		}
+	}
 	var err error
 	if s.queue, s.dead, err = s.a.open(t.Context()); err != nil {
 		t.Fatal(err)
@@ -70,6 +95,53 @@ func newScene(t *testing.T, m mode, rng *rand.Rand) *scene {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// ground is the address of the scene's database: on a server of its own, and on a small disk,
+// where these can be had.
+func (s *scene) ground() string {
+	if !strings.Contains(files, s.mode.store) {
+		return database(s.T, s.mode.store)
+	}
+	size := "8m"
+	if s.mode.store == "postgres" {
+		size = "256m"
+	}
+	dir, err := os.MkdirTemp("", "onceq-chaos-") // t.TempDir lets no other user pass
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { _ = os.RemoveAll(dir) })
+	if s.disk, err = newDisk(s.T, dir, size); err != nil {
+		s.noDisk = "a small disk cannot be mounted: " + err.Error()
+	}
+	if s.mode.store == "sqlite" {
+		return filepath.Join(dir, "chaos.db")
+	}
+	if s.server, err = newServer(s.T, dir); err != nil {
+		s.server, s.disk, s.noServer, s.noDisk = nil, nil, err.Error(), err.Error()
+		return database(s.T, s.mode.store)
+	}
+	return s.server.url
+}
+
+// host is the host and port in an address.
+var hosts = regexp.MustCompile(`(127\.0\.0\.1|localhost|\[::1\]):\d+`)
+
+func host(address string) string { return hosts.FindString(address) }
+
+// through is what a worker is told: the ways of its place lead through the proxies.
+func (s *scene) through(place int) assignment {
+	a := s.a
+	swap := func(text *string, from string, p *proxy) { *text = strings.ReplaceAll(*text, from, p.address()) }
+	from := host(a.Address)
+	for _, text := range []*string{&a.Address, &a.Queue, &a.Dead} {
+		swap(text, from, s.toQueue[place])
+	}
+	if len(s.toStore) > 0 {
+		swap(&a.Database, host(a.Database), s.toStore[place])
+	}
+	return a
 }
 
 // database is the address of a new one.
@@ -91,66 +163,108 @@ func database(t *testing.T, store string) string {
 
 // run lets the workers work through the rounds, and asks at the end what must hold for all of them.
 func (s *scene) run(rounds int) {
-	for range workers {
-		s.crew = append(s.crew, s.start(s.T))
+	for n := range workers {
+		s.crew = append(s.crew, s.start(n))
 	}
 	for n := 0; n < rounds || !s.shown() && n < rounds+moreRounds; n++ {
-		s.round(n)
+		s.round(n, n >= rounds)
 	}
 	for _, p := range s.crew {
 		s.drain(p)
 	}
 	s.audit(s.sent)
-	s.Logf("%d kills cut off %d handlers; %d stops, in which others took %d claims; the store refused %d transactions; %d handlers ran for %d orders; outcomes %v",
-		s.kills, s.cutOff, s.stops, s.takeovers, s.stale, s.log.progress(), len(s.sent), s.log.outcomes)
+	s.Logf("%d kills cut off %d handlers; %d drains; %d stops, in which others took %d claims; the store refused %d transactions; %d handlers ran for %d orders; outcomes %v",
+		s.kills, s.cutOff, s.drains, s.stops, s.takeovers, s.stale, s.log.progress(), len(s.sent), s.log.outcomes)
 	if !s.shown() {
 		s.Errorf("no round has shown a claim that was taken from a stopped process, and what its late effect comes to: the rounds prove nothing")
 	}
 }
 
 // round sends orders, hits one of the workers while they work, and waits until they are done.
-func (s *scene) round(n int) {
+func (s *scene) round(n int, added bool) {
 	ctx, cancel := context.WithTimeoutCause(s.Context(), roundLimit, errors.New("the round takes too long"))
 	defer cancel()
 	first := len(s.sent)
 	victim := s.rng.IntN(workers)
 	moment := s.log.progress() + 1 + s.rng.IntN(orders/2) // handlers that have begun
 	later := time.Duration(s.rng.Int64N(int64(pause)))
+	strike, trouble := s.deck.deal(n, added)
+	s.Logf("round %d: a worker is hit: %s; %s", n, strike.name, trouble.name)
+	s.trouble = s.meet(ctx, trouble, newDraw(s.deck.rng)) // before it is sent: it counts the handlers
 	s.send(ctx, n)
 	for s.log.progress() < moment {
 		s.wait(ctx, time.Millisecond)
 	}
 	s.wait(ctx, later)
-	if n%2 == 0 {
-		// One whose transaction is under way already can be stopped, too, but it shows nothing
-		// where it has been committed.
-		for tries := 0; s.mode.effect == inTx && s.crew[victim].waiting() == 0 && tries < 100; tries++ {
-			s.wait(ctx, time.Millisecond)
-		}
-		s.stop(ctx, s.crew[victim])
-	} else {
-		s.kill(victim)
-	}
-	for {
-		depth, err := s.depth(ctx)
-		if err != nil {
-			s.Fatal(err)
-		}
-		if depth == (broker.Depth{}) {
+	// One whose transaction is under way already can be hit, too, but it shows nothing where it has
+	// been committed. In trouble it may be a while until somebody runs.
+	for tries := 0; tries < 100 || tries < 3000 && s.trouble.on.Load(); tries++ {
+		if s.mode.effect != inTx && len(s.crew[victim].running()) > 0 || s.crew[victim].waiting() > 0 {
 			break
 		}
+		s.wait(ctx, time.Millisecond)
+	}
+	strike.strike(s, ctx, victim)
+	select {
+	case <-s.trouble.done:
+	case <-ctx.Done():
+		s.wait(ctx, 0)
+	}
+	s.settle(ctx, n)
+	for {
+		depth, err := s.depth(ctx)
+		if err != nil && ctx.Err() == nil {
+			s.Fatal(err)
+		}
+		if err == nil && depth == (broker.Depth{}) {
+			break
+		}
+		s.look(n)
 		s.wait(ctx, 20*time.Millisecond)
 	}
-	for _, p := range s.crew {
-		select {
-		case <-p.Done():
-			s.Fatalf("round %d: %s has ended by itself: %v", n, p.name, p.Err())
-		default:
-		}
-	}
+	s.look(n)
 	s.audit(s.sent[first:])
 	if s.Failed() {
 		s.Fatalf("in round %d", n)
+	}
+}
+
+// settle brings the scene's own ends back after a trouble, and sends again what a store that was
+// restored may have forgotten.
+func (s *scene) settle(ctx context.Context, n int) {
+	if s.server != nil { // connections of the time before it was restarted
+		s.books.close()
+		var err error
+		if s.books, err = openBooks(ctx, s.mode.store, s.a.Database); err != nil {
+			s.Fatal(err)
+		}
+	}
+	if !s.restored.Swap(false) {
+		return
+	}
+	s.log.forgive(fmt.Sprintf("r%d-", n))
+	// Until all workers have seen that the store went back, they pause.
+	for end := time.Now().Add(3 * controlled); time.Now().Before(end); {
+		s.wait(ctx, controlled/4)
+		s.resume(ctx)
+	}
+	sent := len(s.sent)
+	s.send(ctx, n)
+	s.sent = s.sent[:sent]
+}
+
+// look asks whether a worker has ended by itself. One that was started in trouble may: its place is
+// taken, as whoever runs it would.
+func (s *scene) look(n int) {
+	for i, p := range s.crew {
+		select {
+		case <-p.Done():
+			if !p.rough {
+				s.Fatalf("round %d: %s has ended by itself: %v", n, p.name, p.Err())
+			}
+			s.crew[i] = s.start(i)
+		default:
+		}
 	}
 }
 
@@ -207,7 +321,15 @@ func (s *scene) kill(n int) {
 	<-p.Done()
 	s.kills++
 	s.cutOff += len(p.running())
-	s.crew[n] = s.start(s.T)
+	s.crew[n] = s.start(n)
+}
+
+// deploy drains a worker, while another one takes its place.
+func (s *scene) deploy(n int) {
+	p := s.crew[n]
+	s.crew[n] = s.start(n)
+	s.drain(p)
+	s.drains++
 }
 
 // stop stops a worker until its claims are over and, if that can be, taken by others; then it goes
@@ -249,6 +371,9 @@ func (s *scene) freeze(ctx context.Context, p *process) (taken []claim, blocked 
 	}
 	for since := time.Duration(0); since < hold+hold/2 || since < limit && s.log.taken(held) == 0; since = time.Since(began) {
 		s.wait(ctx, 10*time.Millisecond)
+		if s.trouble.on.Load() {
+			limit += 10 * time.Millisecond
+		}
 	}
 	for _, c := range held {
 		if s.log.taken([]claim{c}) > 0 {

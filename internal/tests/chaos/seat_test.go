@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"testing"
 
 	"github.com/onceq/onceq/internal/child"
 )
@@ -31,6 +30,7 @@ type log struct {
 	outcomes map[string]int
 	done     map[string]uint64 // the fence under which a key's job was reported done
 	parkings map[string]bool   // keys that a claim found parked, or made so
+	forgiven string            // what keys begin with of which the store has forgotten something; "" = none
 	wrong    []string
 }
 
@@ -40,19 +40,34 @@ func newLog() *log {
 	}
 }
 
+// forgive takes back what was said of the keys that begin so, and is no longer true.
+func (l *log) forgive(prefix string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.forgiven = prefix
+	l.wrong = nil // the rounds before have looked at theirs
+}
+
+func (l *log) forgives(key string) bool {
+	return l.forgiven != "" && strings.HasPrefix(key, l.forgiven)
+}
+
 // process is one life of a worker.
 type process struct {
 	*child.Child
 	name string
 	log  *log
-	open map[claim]bool // its handlers that run, and whether they pay already; guarded by the log's mutex
+	// rough: it was started in a trouble, and may find that it cannot work.
+	rough bool
+	open  map[claim]bool // its handlers that run, and whether they pay already; guarded by the log's mutex
 }
 
-// start runs a worker.
-func (s *scene) start(t *testing.T) *process {
+// start runs a worker, at a place of the crew.
+func (s *scene) start(place int) *process {
+	t := s.T
 	t.Helper()
 	s.lives++
-	a := s.a
+	a := s.through(place)
 	a.Name = fmt.Sprintf("worker %d", s.lives)
 	text, err := json.Marshal(a)
 	if err != nil {
@@ -61,7 +76,7 @@ func (s *scene) start(t *testing.T) *process {
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), roleVariable+"="+string(text))
 	cmd.Stderr = os.Stderr
-	p := &process{name: a.Name, log: s.log, open: map[claim]bool{}}
+	p := &process{name: a.Name, log: s.log, rough: s.trouble != nil && s.trouble.on.Load(), open: map[claim]bool{}}
 	p.Child, err = child.Start(cmd, p.hear)
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +105,7 @@ func (p *process) hear(text string) {
 	c := claim{words[1], fence}
 	switch words[0] {
 	case lineBegan:
-		if other, known := l.began[c]; known {
+		if other, known := l.began[c]; known && !l.forgives(c.key) {
 			l.wrong = append(l.wrong, fmt.Sprintf("the handler of %s ran twice under the fence %d: in %s and in %s", c.key, c.fence, other, p.name))
 		}
 		l.began[c] = p.name
@@ -106,7 +121,7 @@ func (p *process) hear(text string) {
 	case lineEnded:
 		outcome := words[len(words)-1]
 		l.outcomes[outcome]++
-		if other, known := l.done[c.key]; outcome == "done" && known {
+		if other, known := l.done[c.key]; outcome == "done" && known && !l.forgives(c.key) {
 			l.wrong = append(l.wrong, fmt.Sprintf("%s was done under the fence %d, and then under %d in %s", c.key, other, c.fence, p.name))
 		} else if outcome == "done" {
 			l.done[c.key] = c.fence
@@ -161,6 +176,20 @@ func (l *log) refusals(cs []claim) (n int) {
 		}
 	}
 	return n
+}
+
+// last is the highest fence under which a handler of the key has begun; 0 = none has.
+func (l *log) last(key string) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lastOf[key]
+}
+
+// owner is the process whose handler of the key has begun last.
+func (l *log) owner(key string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.began[claim{key, l.lastOf[key]}]
 }
 
 func (l *log) progress() int {

@@ -26,6 +26,8 @@ const (
 	hold = time.Second
 	// pause is the longest, of those before an effect and after it together.
 	pause = 200 * time.Millisecond
+	// controlled is how often workers read the operators' rules.
+	controlled = 2 * time.Second
 	// bodyLong is of an order that takes longer than its lease.
 	bodyLong = "pay slowly"
 	long     = 2 * hold
@@ -78,7 +80,7 @@ func work(ctx context.Context, a assignment) error {
 		Defaults: onceq.JobOptions{
 			MaxAttempts: -1, Interrupted: policy, Backoff: func(int, error) time.Duration { return 0 },
 		},
-		Lease: hold, Observer: teller{},
+		Lease: hold, Observer: teller{}, Control: onceq.ControlOptions{Every: controlled},
 	})
 	if err != nil {
 		return err

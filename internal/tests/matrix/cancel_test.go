@@ -3,6 +3,7 @@ package matrix
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/onceq/onceq"
@@ -59,7 +60,7 @@ func cancelled(t *testing.T, b *backend, amid bool) {
 	}
 	_, err = o.Cancel(t.Context(), ops.CancelSpec{Key: w.key(), Reason: "the order was withdrawn"})
 	if !amid {
-		if cause := <-ended; !errors.Is(cause, onceq.ErrLeaseLost) {
+		if cause := <-ended; !errors.Is(cause, onceq.ErrLeaseLost) || !strings.Contains(cause.Error(), "the job was cancelled") {
 			t.Errorf("the handler's context ended by %v", cause)
 		}
 	}

@@ -152,6 +152,21 @@ func TestLettersOfAnyKey(t *testing.T) {
 	r.run("dlq", "export", "orders", "-f", "-").want(0, `no\u202ean`).not("\u202e")
 }
 
+// TestPlanRemembers: a replay that died and is run again sends what its plan's --max leaves, also
+// where the plan has not listed all of that.
+func TestPlanRemembers(t *testing.T) {
+	t.Parallel()
+	r := outage(t)
+	file := filepath.Join(t.TempDir(), "plan.json")
+	r.run("dlq", "replay", "orders", "--match", "A-|B-", "--max", "3", "--hold", "2", "--dry-run", "--plan", file).want(0, "because --max is reached")
+	if err := os.WriteFile(file+".sent", []byte("."), 0o600); err != nil { // by the one that died
+		t.Fatal(err)
+	}
+	again := []string{"--yes", "dlq", "replay", "orders", "--plan", file, "--hold", "2", "--reason", "x"}
+	r.run(again...).want(0, "2 sent")
+	r.run(again...).want(5, "has sent what its --max allows, 3 letters")
+}
+
 // TestHold: --hold bounds what a look holds, and what lies beyond is said, with the flag.
 func TestHold(t *testing.T) {
 	t.Parallel()

@@ -130,7 +130,23 @@ func (a *app) replay(ctx context.Context, queue string, o *replaying) error {
 	if err := a.confirm(ctx, w, q); err != nil {
 		return err
 	}
-	err = a.send(ctx, w, plan)
+	sent := func() {}
+	if kept != nil && kept.Rest != nil && kept.Rest.Filter.Max > 0 {
+		of, err := openSent(o.plan)
+		if err != nil {
+			return err
+		}
+		defer of.file.Close()
+		left := kept.Rest.Filter.Max - of.n
+		if left <= 0 {
+			return exit(exitRefused, "plan %s has sent what its --max allows, %s letters: make another one", kept.ID, out.Int(of.n))
+		}
+		if m := &plan.Spec.Filter.Max; *m == 0 || *m > left {
+			*m = left
+		}
+		sent = of.another
+	}
+	err = a.send(ctx, w, plan, sent)
 	if err == nil && incomplete != nil {
 		err = lettersFailed(incomplete)
 	}
@@ -434,7 +450,7 @@ func (a *app) workersLine(ctx context.Context, w *world, p *ops.ReplayPlan) stri
 }
 
 // send replays the plan, and prints what came of it.
-func (a *app) send(ctx context.Context, w *world, p *ops.ReplayPlan) error {
+func (a *app) send(ctx context.Context, w *world, p *ops.ReplayPlan, note func()) error {
 	name, total := p.Spec.Queue, p.Count(dlq.Take)
 	var batches []dlq.Progress
 	p.Spec.EachBatch = func(b dlq.Progress) {
@@ -445,6 +461,7 @@ func (a *app) send(ctx context.Context, w *world, p *ops.ReplayPlan) error {
 	began, sent := time.Now(), 0
 	p.Spec.Each = func(s dlq.Step) {
 		if s.Result == dlq.Replayed {
+			note()
 			if sent++; sent%10 == 0 {
 				a.progress(fmt.Sprintf("%s of %s sent", out.Int(sent), out.Int(total)))
 			}
