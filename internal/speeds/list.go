@@ -16,6 +16,7 @@ const module = "github.com/onceq/onceq"
 // The reasons why make test plays a package without the race detector. make proof watches them all.
 const (
 	waits   = "its tests wait for a real server, which has its share of the processors"
+	browser = "its tests wait for a browser; the page's own tests are watched"
 	starts  = "its tests are about processes that they start"
 	shows   = "it shows what is watched where that is tested"
 	oneRoad = "it has one goroutine"
@@ -31,6 +32,8 @@ var unraced = []struct{ pattern, why string }{
 	{"dedupe/pgstore", waits},
 	{"adapters/pgbroker", waits},
 	{"adapters/dynamooutbox", waits},
+	{"internal/tests/page", browser},
+	{"internal/chromium", browser},
 	{"localstack/...", starts},
 	{"internal/tests/function", starts},
 	{"internal/tests/worlds", shows},

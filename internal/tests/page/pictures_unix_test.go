@@ -66,7 +66,7 @@ func planned(s *scene, p *chromium.Page) {
 
 func takePictures(t *testing.T, b *chromium.Browser) {
 	s := newScene(t, nil)
-	letters := 300
+	letters := 130 // so many that their number is typed
 	if *update {
 		letters = 2000
 	}
