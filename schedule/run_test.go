@@ -267,8 +267,8 @@ func TestMessageFails(t *testing.T) {
 func TestHungQueue(t *testing.T) {
 	inWorld(t, func(w *world) {
 		var es []Entry
-		for i := range 3 * sendsAtOnce {
-			e := w.entry(fmt.Sprint("hung", i), Every(time.Hour))
+		for i := range 3 * sendsAtOnce { // due at 00:59:54, so all of them hang when the other is due
+			e := w.entry(fmt.Sprint("hung", i), Every(5801*time.Second))
 			e.To = faultySender{w.queue, faulty.Hang()}
 			es = append(es, e)
 		}

@@ -238,6 +238,7 @@ func TestDoSpan(t *testing.T) {
 			t.Errorf("the outer span took %v", d)
 		}
 		r.spans.wantEnded(t)
+		r.want(r.scrape(), 1, "messaging_process_duration_seconds") // a call of Do has no message
 	})
 }
 

@@ -431,8 +431,7 @@ func (en *Engine[J]) unanswered(r *Run[J], err error, sent *time.Time) {
 	if alone && waited >= en.o.SettleTimeout && bound == 0 && r.f.IsOpen() {
 		en.probe(r.Key.Scope)
 	}
-	other := time.Duration(en.lastClaim.Load())
-	if alone && waited >= en.o.SettleTimeout && other > time.Since(en.epoch)-waited && other < sent.Sub(en.epoch) && !r.isOver() {
+	if alone && en.answersOthers(r, time.Since(en.epoch)-waited, sent.Sub(en.epoch)) && waited >= en.o.SettleTimeout && !r.isOver() {
 		if r.refusedLong() {
 			en.storeBack(r)
 			en.turnAway(r, &Refusal{Class: verdict.ClaimRefused, Err: err})
@@ -450,6 +449,17 @@ func (en *Engine[J]) unanswered(r *Run[J], err error, sent *time.Time) {
 	if !goesOn {
 		r.f.outage()
 	}
+}
+
+// answersOthers reports whether the store has answered another claim after from, when it first
+// erred on this one, and before sent, when this one was sent again. On a busy worker the last
+// answer is mostly later than sent. So each error notes the answer that it finds, and the next
+// error sees it.
+func (en *Engine[J]) answersOthers(r *Run[J], from, sent time.Duration) bool {
+	l, last := r.ensureLater(), time.Duration(en.lastClaim.Load())
+	was := l.others
+	l.others = last
+	return from < was && was < sent || from < last && last < sent
 }
 
 // A claim that is refused for a day is given up. Otherwise the queue would drop its message in the

@@ -122,6 +122,7 @@ type later struct {
 	giveUp  time.Time     // when the present step is no longer repeated
 	alone   time.Time     // since when the store errs on this run alone
 	failing time.Duration // since the engine's epoch: when a call first failed that had no entry but this run
+	others  time.Duration // since the engine's epoch: the answer to another claim that this run's last error found
 }
 
 // JobOptions are what holds for one job, after its Meta, its type's options and the defaults.

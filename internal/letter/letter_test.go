@@ -72,6 +72,17 @@ func TestLetter(t *testing.T) {
 	}
 }
 
+// A replay takes an id for the key where there is none. The broker's id of the message would be
+// another one after a redrive.
+func TestForeignWithoutAKey(t *testing.T) {
+	for key, id := range map[string]string{"": "", "order-7": "m-1"} {
+		out := letter.Make(lettertest.Foreign(), letter.Key{Scope: "payments", Key: key}, lettertest.Dead(), letter.Whole)
+		if out.Meta.Key != key || out.Meta.ID != id {
+			t.Errorf("key %q: the letter has the key %q and the id %q, want the id %q", key, out.Meta.Key, out.Meta.ID, id)
+		}
+	}
+}
+
 // A message of which the metadata was readable and some other part was not has no attribute to
 // move.
 func TestUnreadableWithoutTheAttribute(t *testing.T) {

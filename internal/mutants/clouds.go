@@ -1,5 +1,9 @@
 package main
 
+// This file owns the breaks of what runs in AWS and Google Cloud: queues, push, the stores of
+// DynamoDB and Firestore, and their fakes. Each entry is data: main.go plays it, and a test sees
+// that it still fits its file. Nothing is locked.
+
 var clouds = []mutant{
 	{
 		File: "adapters/awssqs/internal/leansqs/attempt.go", Text: "\t\tout = k.fresh()\n", With: "",
@@ -145,5 +149,23 @@ var clouds = []mutant{
 		File: "dedupe/dynamostore/complete.go", Text: "found.rec.Status == dedupe.Done && found.commit == c.id:", With: "found.commit == \"\":",
 		Package: "dedupe/dynamostore", Test: "TestCommitMeetsItself",
 		Why: "a Commit whose answer was lost meets its own writes and tells them as a lost lease",
+	},
+	{
+		Rule: "protocol: *Later: Push*",
+		File: "adapters/gcppubsub/pubsubpush/handler.go", Text: "w.WriteHeader(http.StatusNoContent)", With: "answer(w, http.StatusOK, \"done\")",
+		Package: "adapters/gcppubsub/pubsubpush", Test: "TestEnds",
+		Why: "Pub/Sub is told done by a body, which nobody reads",
+	},
+	{
+		Rule: "protocol: *Later: Push*",
+		File: "adapters/gcppubsub/pubsubpush/handler.go", Text: "if !h.rest(r.Context(), wait, t.start) {", With: "if busy || !h.rest(r.Context(), wait, t.start) {",
+		Package: "adapters/gcppubsub/pubsubpush", Test: "TestWaitsForAnother",
+		Why: "each redelivery of a job that runs is a failure, which slows the whole subscription down",
+	},
+	{
+		Rule: "protocol: *Later: Push*",
+		File: "adapters/gcppubsub/pubsubpush/handler.go", Text: "case d.Claimed == dedupe.InProgress:", With: "case d.Claimed == dedupe.Mismatch:",
+		Package: "adapters/gcppubsub/pubsubpush", Test: "TestWaitEnds",
+		Why: "a job in progress is told as one that has failed",
 	},
 }

@@ -32,11 +32,14 @@ func playGroup(dir string, rows []row, done func(played)) {
 	for i := range rows {
 		r, began := rows[i], time.Now()
 		if _, asked := sound[r.Test]; in[i] && !asked {
-			sound[r.Test] = soundFor(bin, r.mutant)
+			var spent time.Duration
+			sound[r.Test], spent = soundFor(bin, r.mutant)
+			cpu += spent
 		}
 		if !in[i] || sound[r.Test] == 0 {
-			how, cpu, err := kill(dir, r.mutant)
-			done(played{r, how, err, time.Since(began), cpu})
+			how, spent, err := kill(dir, r.mutant)
+			done(played{r, how, err, time.Since(began) + took, spent + cpu})
+			took, cpu = 0, 0
 			continue
 		}
 		// A break may make the test hang, which is a way of turning red.
@@ -49,13 +52,13 @@ func playGroup(dir string, rows []row, done func(played)) {
 
 // soundFor tells how long the test takes where no break is chosen; 0 = it does not pass then. The
 // copies of the functions disturb it, as they do who counts allocations.
-func soundFor(bin string, m mutant) time.Duration {
+func soundFor(bin string, m mutant) (took, cpu time.Duration) {
 	began := time.Now()
-	out, _, err := runTest(bin, m, "none", limit)
+	out, cpu, err := runTest(bin, m, "none", limit)
 	if err != nil || !strings.Contains(string(out), "--- PASS") {
-		return 0
+		return 0, cpu
 	}
-	return max(1, time.Since(began))
+	return max(1, time.Since(began)), cpu
 }
 
 func runTest(bin string, m mutant, which string, most time.Duration) (out []byte, cpu time.Duration, err error) {

@@ -46,14 +46,18 @@ func run(args []string) error {
 		return err
 	}
 	rows, left := chosen(flags.Args())
-	if len(rows) == 0 {
+	suites := slices.DeleteFunc(slices.Clone(families), func(f family) bool { return !askedFamily(flags.Args(), f) })
+	if len(rows)+len(suites) == 0 {
 		return errors.New("no mutant fits")
 	}
 	if *list {
 		for _, r := range rows {
 			fmt.Println(r)
 		}
-		fmt.Printf("%d mutants\n", len(rows))
+		for _, f := range suites {
+			fmt.Printf("%-9s each part of %s %s\n", f.Area, f.Package, f.Test)
+		}
+		fmt.Printf("%d mutants, and those of %d suites\n", len(rows), len(suites))
 		return nil
 	}
 	dir, err := os.MkdirTemp("", "onceq-mutants")
@@ -74,16 +78,20 @@ func run(args []string) error {
 		spent += r.cpu
 		fmt.Printf("%v: %s (%.1f s, %.1f s of processor)\n", r.row, verdict, r.took.Seconds(), r.cpu.Seconds())
 	}
-	fmt.Printf("%d killed, %d failed; %.0f s, %.0f s of processor: %.1f minutes on %d processors\n", killed, failed,
-		time.Since(began).Seconds(), spent.Seconds(), spent.Minutes()/processors, processors)
-	if left > 0 {
-		fmt.Printf("%d left out, which need a server: make mutants ARGS=all, or make proof\n", left)
+	refused := 0
+	for _, f := range suites {
+		good, bad, cpu := playFamily(f)
+		refused, failed, spent = refused+good, failed+bad, spent+cpu
 	}
-	if len(flags.Args()) == 0 || slices.Contains(flags.Args(), "all") {
-		failed += playFamilies()
+	if len(suites) == len(families) {
 		for _, e := range equivalents {
 			fmt.Printf("not counted, %s: %q for %q changes nothing: %s\n", e.File, short(e.With), short(e.Text), e.Why)
 		}
+	}
+	fmt.Printf("%d killed, %d refused by suites, %d failed; %.0f s, %.0f s of processor: %.1f minutes on %d processors\n", killed, refused, failed,
+		time.Since(began).Seconds(), spent.Seconds(), spent.Minutes()/processors, processors)
+	if left > 0 {
+		fmt.Printf("%d left out, which need a server: make mutants ARGS=all, or make proof\n", left)
 	}
 	if failed > 0 {
 		return errors.New("a break that no test notices is a test that is missing")
@@ -120,5 +128,13 @@ func asked(words []string, area string, m mutant) bool {
 		return w == area || slices.ContainsFunc([]string{m.File, m.Package, m.Test, m.Rule, m.Why}, func(s string) bool {
 			return strings.Contains(s, w)
 		})
+	})
+}
+
+// askedFamily reports whether a suite is played: with all that need no server, or where one of the
+// words names it.
+func askedFamily(words []string, f family) bool {
+	return len(words) == 0 || slices.Contains(words, "all") || slices.ContainsFunc(words, func(w string) bool {
+		return w == f.Area || strings.Contains(f.Package, w) || strings.Contains(f.Test, w)
 	})
 }

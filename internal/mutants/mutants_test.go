@@ -30,6 +30,15 @@ func TestMutantsFit(t *testing.T) {
 	}
 }
 
+// The rule: an equivalent is said of what is there now, too.
+func TestEquivalentsFit(t *testing.T) {
+	for _, e := range equivalents {
+		if _, err := apply(root, e.File, e.Text, e.With); err != nil || e.Text == e.With || e.Why == "" {
+			t.Errorf("%s: %q: %v", e.File, short(e.Text), err)
+		}
+	}
+}
+
 // hasTest reports whether a package has a test of that name.
 func hasTest(t *testing.T, dir, name string) bool {
 	t.Helper()

@@ -107,22 +107,24 @@ func test(pkg, name string, flags ...string) (out []byte, cpu time.Duration, err
 	return out, cpu, err
 }
 
-// playFamilies plays the suites on what is broken, and returns how many things were not refused.
-func playFamilies() (failed int) {
-	for _, f := range families {
-		out, _, err := test(f.Package, f.Test)
-		good, bad := parts(string(out), f.Test)
-		fmt.Printf("%d %s by %s %s: refused\n", len(good), f.What, f.Package, f.Test)
-		for _, name := range bad {
-			fmt.Printf("%s, %s by %s %s: SURVIVES\n", f.What, name, f.Package, f.Test)
-		}
-		if err != nil && len(bad) == 0 || len(good) == 0 {
-			fmt.Printf("%s by %s %s: NOT PLAYED: %v\n%s\n", f.What, f.Package, f.Test, err, out)
-			failed++
-		}
-		failed += len(bad)
+// playFamily plays a suite on what is broken, and prints a row for each thing. It returns how many
+// were refused, and how many not.
+func playFamily(f family) (refused, failed int, cpu time.Duration) {
+	out, cpu, err := test(f.Package, f.Test)
+	good, bad := parts(string(out), f.Test)
+	for _, name := range good {
+		fmt.Printf("%-9s %s by %s %s: refused\n", f.Area, name, f.Package, f.Test)
 	}
-	return failed
+	for _, name := range bad {
+		fmt.Printf("%-9s %s by %s %s: SURVIVES\n", f.Area, name, f.Package, f.Test)
+	}
+	failed = len(bad)
+	if err != nil && len(bad) == 0 || len(good) == 0 {
+		fmt.Printf("%-9s %s %s: NOT PLAYED: %v\n%s\n", f.Area, f.Package, f.Test, err, out)
+		failed++
+	}
+	fmt.Printf("%-9s %d refused by %s %s (%.1f s of processor)\n", f.Area, len(good), f.Package, f.Test, cpu.Seconds())
+	return len(good), failed, cpu
 }
 
 // parts returns the names of a test's parts in the output of go test -v, each once: those of which
@@ -145,6 +147,7 @@ func parts(out, test string) (good, bad []string) {
 			bad = append(bad, name)
 		}
 	}
+	slices.Sort(good)
 	slices.Sort(bad)
 	return good, bad
 }

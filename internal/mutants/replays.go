@@ -178,4 +178,22 @@ var replays = []mutant{
 		Package: "internal/letter", Test: "TestDedupID",
 		Why: "the letter of a second failure is swallowed within five minutes, and the job is lost",
 	},
+	{
+		Rule: "replay: | the steps in which a letter shrinks |",
+		File: "internal/letter/fit.go", Text: "\tif f >= Folded {\n", With: "\tif f > Folded {\n",
+		Package: "internal/letter", Test: "TestLetter",
+		Why: "a letter with many attributes is refused for ever",
+	},
+	{
+		Rule: "replay: the metadata of a foreign message's letter",
+		File: "internal/letter/letter.go", Text: "\tif k.Key != \"\" {\n\t\tmeta.ID = m.ID\n\t}\n", With: "\tmeta.ID = m.ID\n",
+		Package: "internal/letter", Test: "TestForeignWithoutAKey",
+		Why: "a replay takes the broker's id for a key, and a redrive makes another job of it",
+	},
+	{
+		Rule: "replay: the sum of the content. The record",
+		File: "internal/engine/contentsum.go", Text: "\t\ts.number(0) // in the place", With: "\t\t_ = 0 // in the place",
+		Package: "internal/engine", Test: "TestContentSumStays",
+		Why: "a failure that an older worker has recorded is not known again",
+	},
 }

@@ -53,6 +53,24 @@ var ruled = []mutant{
 		Why: "a worker whose store is away goes on receiving what it cannot claim",
 	},
 	{
+		Rule: "protocol: the store errs on one entry alone",
+		File: "internal/engine/claim.go", Text: "retry.Pause(int(r.tries)), waited < en.o.SettleTimeout)", With: "retry.Pause(int(r.tries)), true)",
+		Package: "internal/coretest/outages", Test: "TestRefusedClaimStopsNobody",
+		Why: "one record that cannot be claimed stops the queue",
+	},
+	{
+		Rule: "protocol: the store errs on one entry alone",
+		File: "internal/engine/claim.go", Text: "return from < was && was < sent || from", With: "return was < 0 || from",
+		Package: "internal/coretest/outages", Test: "TestPoisonedClaimAmongAStream/entry",
+		Why: "a record that cannot be claimed keeps a slot for as long as its worker is busy",
+	},
+	{
+		Rule: "protocol: a whole claim call fails for the fourth time",
+		File: "internal/engine/claim.go", Text: "case dividable(rs, err, tried) && rs[0].f.Terms.Outage == 0:", With: "case dividable(rs, err, tried) && rs[0].f.Terms.Outage > 1:",
+		Package: "internal/coretest/outages", Test: "TestPoisonedClaimAmongAStream/call",
+		Why: "one entry on which a call fails keeps its slot, and makes the claims of others fail with it",
+	},
+	{
 		Rule: "protocol: the dead-letter queue refuses one letter",
 		File: "internal/engine/letter.go", Text: "case (alone || r.f.crowded()) && ", With: "case r.f.crowded() && ",
 		Package: "internal/coretest/outages", Test: "TestPoisonedLetterStopsNobody",
@@ -89,6 +107,12 @@ var ruled = []mutant{
 		Why: "what ends in a drain is not recorded, and is done again",
 	},
 	{
+		Rule: "protocol: Settling is given up after `SettleTimeout`",
+		File: "internal/engine/settle.go", Text: "en.unsettled(r, a.Err, !en.erredAlone(r, a.Err, sent))", With: "en.unsettled(r, a.Err, sent.IsZero() || !en.erredAlone(r, a.Err, sent) || true)",
+		Package: "internal/coretest/claims", Test: "TestSettlementThatIsRefused",
+		Why: "ends that the store refuses fill the slots",
+	},
+	{
 		Rule: "protocol: A store that does not answer (a failover)",
 		File: "internal/engine/settle.go", Text: "en.unsettled(r, err, !alone)", With: "en.unsettled(r, err, alone && !alone)",
 		Package: "internal/coretest/claims", Test: "TestSettleOutlastsAFailover",
@@ -111,6 +135,12 @@ var ruled = []mutant{
 		File: "internal/engine/claim.go", Text: "	rand.Read(raw)\n", With: "	rand.Read(raw[:0])\n	raw = slices.Repeat([]byte{1}, len(raw))\n",
 		Package: "internal/coretest/claims", Test: "TestAnotherMessageWithTheKeyIsNoHandOver",
 		Why: "two claims have one token, and the second is taken for the first's repeat",
+	},
+	{
+		Rule: "protocol: A packet of the claim may arrive after the release",
+		File: "internal/engine/claim.go", Text: "r.Token, r.Said, r.asked = dedupe.Token{}, 0, false", With: "r.Said, r.asked = 0, false",
+		Package: "internal/coretest/outages", Test: "TestStaleTwiceIsHandedBack",
+		Why: "a claim whose token was seen before never gets its key",
 	},
 	{
 		Rule: "protocol: A handler starts only while it has not been cut off",
@@ -155,6 +185,12 @@ var ruled = []mutant{
 		Why: "a slow store uses up the attempts of jobs that never started",
 	},
 	{
+		Rule: "protocol: The record keeps the last error that a handler",
+		File: "internal/engine/kept.go", Text: "Uncounted: true, Kept: true, Delay: KeptFor})", With: `Uncounted: true, Kept: true, Delay: KeptFor, Class: verdict.Attempts, Text: "rested"})`,
+		Package: "internal/coretest/letters", Test: "TestHeldJobThatKillsItsWorkers",
+		Why: "nobody sees any more by what a job failed that is not started",
+	},
+	{
 		Rule: "protocol: Under `HoldGroup` what would be a letter stays",
 		File: "internal/engine/kept.go", Text: "to == ToQueue && en.o.HoldGroup && r.grouped()", With: "to == ToQueue && en.o.HoldGroup && r == nil",
 		Package: "internal/coretest/life", Test: "TestHoldGroup",
@@ -173,6 +209,17 @@ var ruled = []mutant{
 		Why: "the message of a job that has outlived its delivery is never acked in time",
 	},
 	{
+		Rule: "protocol: *A queue without nack delays*",
+		File: "hosts.go", Text: "!h.carry.takes(r) && !h.delays(r)", With: "!h.carry.takes(r)",
+		Package: "internal/coretest/life", Test: "TestQueueWithoutNackDelays",
+		Why: "a job that fails on a queue without delays comes again at once",
+	},
+	{
+		File: "hosts.go", Text: "\tif !h.limits.Extends {\n\t\td = min", With: "\tif false {\n\t\td = min",
+		Package: "internal/coretest/life", Test: "TestQueueWithoutNackDelays",
+		Why: "a delivery that cannot be extended lapses during its delay, as if its worker had died",
+	},
+	{
 		Rule: "protocol: *No store* must be said aloud",
 		File: "internal/engine/claim.go", Text: "min(max(1, r.Message.Attempt), math.MaxInt32)", With: "min(1, math.MaxInt32)",
 		Package: "internal/coretest/letters", Test: "TestHeldWithoutAStore",
@@ -183,6 +230,24 @@ var ruled = []mutant{
 		File: "internal/engine/halt.go", Text: "return verdict.ErrDraining })", With: "return verdict.ErrTimeout })",
 		Package: "internal/coretest/claims", Test: "TestDrainCutsOff",
 		Why: "each job that a deploy cuts off loses an attempt, and is told as too slow",
+	},
+	{
+		Rule: "protocol: *Pause* stops receiving",
+		File: "internal/engine/slots.go", Text: "return f.paused == 0 && f.troubled == 0 &&", With: "return f.troubled == 0 &&",
+		Package: "internal/coretest/life", Test: "TestPauseBeforeRun",
+		Why: "a paused worker receives, and the queue counts it",
+	},
+	{
+		Rule: "protocol: *Pause* stops receiving",
+		File: "internal/engine/halt.go", Text: "\tset()\n\tf.shut.Store(true)\n", With: "\tset()\n",
+		Package: "internal/coretest/life", Test: "TestPauseAmidAClaim",
+		Why: "jobs start during a pause",
+	},
+	{
+		Rule: "protocol: *Timing*: every outcome",
+		File: "internal/engine/timing.go", Text: "t.Beats = int(r.beats)", With: "t.Beats = 0",
+		Package: "onceqtest", Test: "TestLongJobBeats",
+		Why: "a log line does not tell whether a job's lease was kept",
 	},
 	{
 		Rule: "contracts: `Processor.Worker` checks the configuration",

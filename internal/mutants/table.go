@@ -25,11 +25,11 @@ type mutant struct {
 	Server bool
 }
 
-// A family is a test whose parts are broken things, each of which the test must refuse. They are
-// counted beside the mutants.
+// A family is a test whose parts are broken things, each of which the test must refuse. Each part
+// is a row of the report, counted beside the mutants.
 type family struct {
-	// What is broken: drivers, stores.
-	What string
+	// Area is what is broken: drivers, stores.
+	Area string
 	// Package and Test are as in a mutant. Each part of the test is named by what is broken.
 	Package, Test string
 }

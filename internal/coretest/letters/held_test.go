@@ -90,7 +90,8 @@ func TestRedrivenJobRuns(t *testing.T) {
 
 // A held job that kills its workers is not started at once when its attempts are used up: its
 // message comes back as soon as the lease is over. It rests for an hour, uncounted, after each
-// attempt of which nobody has told the end, and then it may run again.
+// attempt of which nobody has told the end, and then it may run again. Its record keeps by what the
+// first attempt had failed.
 func TestHeldJobThatKillsItsWorkers(t *testing.T) {
 	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 		const attempts = 3 // as in most
@@ -99,6 +100,12 @@ func TestHeldJobThatKillsItsWorkers(t *testing.T) {
 				q := dedupe.ClaimRequest{Key: rig.Key("a"), Token: dedupe.Token{byte(i + 1), 9}, TTL: time.Second, Owner: "killed"}
 				if cs, err := r.Store.Store.Claim(r.Context(), []dedupe.ClaimRequest{q}); err != nil || cs[0].Outcome != dedupe.Won {
 					t.Fatalf("claim %d: %+v, %v", i, cs, err)
+				}
+				if i == 0 {
+					e := dedupe.Settlement{Key: q.Key, Token: q.Token, To: dedupe.Released, ErrClass: onceq.ClassError, ErrText: "the first"}
+					if as, err := r.Store.Store.Settle(r.Context(), []dedupe.Settlement{e}); err != nil || as[0].Err != nil {
+						t.Fatalf("%+v, %v", as, err)
+					}
 				}
 				rig.Pass(2 * time.Second)
 			}
@@ -110,7 +117,7 @@ func TestHeldJobThatKillsItsWorkers(t *testing.T) {
 		if n := r.Seen.Started("a"); n != 0 {
 			t.Fatalf("%d starts within the hour", n)
 		}
-		if rec := r.Record("a"); rec.Status != dedupe.Released || rec.Attempt != attempts {
+		if rec := r.Record("a"); rec.Status != dedupe.Released || rec.Attempt != attempts || rec.LastErr != "the first" {
 			t.Errorf("the record is %+v: what was not started does not count, and each death does", rec)
 		}
 		r.WantOutcomes("a", "kept")

@@ -294,8 +294,31 @@ func TestPauseAndResume(t *testing.T) {
 	})
 }
 
+// A claim that is on its way when the pause begins starts nothing: it goes back, uncounted.
+func TestPauseAmidAClaim(t *testing.T) {
+	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Store.OnClaim = func(_ []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim { rig.Takes(time.Second); return cs }
+		r.Send("a")
+		r.Start()
+		rig.Pass(500 * time.Millisecond)
+		r.W.Pause()
+		rig.Pass(time.Minute)
+		if n := r.Seen.Started("a"); n != 0 {
+			t.Errorf("%d starts during the pause", n)
+		}
+		r.WantStatus("a", dedupe.Released)
+		r.WantOutcomes("a", "handed-back")
+		r.W.Resume()
+		rig.Pass(time.Minute)
+		if rec := r.Record("a"); rec.Status != dedupe.Done || rec.Attempt != 1 {
+			t.Errorf("the record is %+v", rec)
+		}
+	})
+}
+
 func TestPauseBeforeRun(t *testing.T) {
 	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+		r.Q.OnReceive = func(ms []*broker.Message) []*broker.Message { rig.Takes(time.Second); return ms }
 		r.W.Pause()
 		r.Send("a")
 		r.Start()
@@ -305,7 +328,7 @@ func TestPauseBeforeRun(t *testing.T) {
 			t.Errorf("%d receives", n)
 		}
 		r.W.Resume()
-		rig.Pass(time.Second)
+		rig.Pass(2 * time.Second)
 		r.WantStatus("a", dedupe.Done)
 		r.W.Resume()
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -53,6 +54,43 @@ func TestPoisonedClaimStopsNobody(t *testing.T) {
 			r.WantStatus("bad", dedupe.Done)
 			r.WantQueue(0)
 		}, rig.Preset(membroker.SQSStandard))
+	}
+}
+
+// A worker is so busy that its store answers some claim at any time. The bad one is given back all
+// the same, because it would keep a slot. Where its whole call fails, and it is never alone in one,
+// it is found by dividing the call.
+func TestPoisonedClaimAmongAStream(t *testing.T) {
+	for name, refuse := range map[string]func(r *rig.Rig){
+		"entry": func(r *rig.Rig) { erring(r, rig.ErrBoom, func(key string) bool { return key == "bad" }) },
+		"call":  poisonClaims,
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig.Bubble(t, func(_ context.Context, j *onceq.Job) error {
+				n, _ := strconv.Atoi(strings.TrimLeft(string(j.Message.Body), "k"))
+				rig.Takes(time.Duration(n%10) * 100 * time.Millisecond)
+				return nil
+			}, func(r *rig.Rig) {
+				refuse(r)
+				r.Store.Set(func(s *rig.Store) {
+					s.Fault = func(c onceqtest.Call) (f faulty.Faults) {
+						if c.Op == onceqtest.Claim {
+							f = faulty.Slow(500 * time.Millisecond) // the others gather meanwhile
+						}
+						return f
+					}
+				})
+				keys := rig.Numbered("k", 2000)
+				r.Send("bad")
+				r.Send(keys...)
+				r.Start()
+				rig.Pass(35 * time.Second)
+				r.WantStatus(keys[len(keys)-1], 0)
+				if os := r.Seen.Outcomes("bad"); len(os) != 1 || os[0] != "claim-refused" {
+					t.Errorf("the bad one ended as %q", os)
+				}
+			}, rig.With(func(c *rig.Setup) { c.Concurrency, c.Prefetch = 40, 2000 }))
+		})
 	}
 }
 
