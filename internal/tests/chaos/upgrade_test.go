@@ -47,6 +47,7 @@ func TestUpgrade(t *testing.T) {
 	program := buildOlder(t, firstTables, "before")
 	for _, store := range []string{"sqlite", "postgres", "dynamodb"} {
 		t.Run(store, func(t *testing.T) {
+			t.Parallel()
 			u := &upgrade{T: t, runs: map[string][]int{}, at: map[string]time.Time{}}
 			db, file := database(t, store), filepath.Join(t.TempDir(), "queue.db")
 			u.leave(exec.Command(program, db, file))
@@ -242,13 +243,13 @@ func (u *upgrade) work() {
 	mux.On("charge", onceq.HandlerFunc(u.handle), nil)
 	mux.On("careful", onceq.HandlerFunc(u.handle), &onceq.JobOptions{Interrupted: dedupe.Park})
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
-		Scope: "up", Owner: "after", Store: u.store, Handler: mux, Logger: slog.New(slog.DiscardHandler), Lease: 4 * time.Second,
-		CallTimeout: time.Second, SettleTimeout: time.Second,
+		Scope: "up", Owner: "after", Store: u.store, Handler: mux, Logger: slog.New(slog.DiscardHandler), Lease: 10 * time.Second,
+		CallTimeout: 2 * time.Second, SettleTimeout: 2 * time.Second,
 	})
 	if err != nil {
 		u.Fatal(err)
 	}
-	w, err := p.Worker(u.orders, onceq.WorkerConfig{DeadLetter: u.letters, Visibility: 4 * time.Second})
+	w, err := p.Worker(u.orders, onceq.WorkerConfig{DeadLetter: u.letters, Visibility: 10 * time.Second})
 	if err != nil {
 		u.Fatal(err)
 	}

@@ -51,13 +51,13 @@ func run(ctx context.Context, database, file string) error {
 	mux.On("careful", onceq.HandlerFunc(handle), &onceq.JobOptions{Interrupted: dedupe.Park})
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 		Scope: "up", Owner: "before", Store: store, Handler: mux, Logger: slog.New(slog.DiscardHandler),
-		Lease: 4 * time.Second, CallTimeout: time.Second, SettleTimeout: time.Second,
-		Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return 8 * time.Second }},
+		Lease: 10 * time.Second, CallTimeout: 2 * time.Second, SettleTimeout: 2 * time.Second,
+		Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return 20 * time.Second }},
 	})
 	if err != nil {
 		return err
 	}
-	w, err := p.Worker(orders, onceq.WorkerConfig{DeadLetter: letters, Concurrency: 2, Visibility: 4 * time.Second})
+	w, err := p.Worker(orders, onceq.WorkerConfig{DeadLetter: letters, Concurrency: 2, Visibility: 10 * time.Second})
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func run(ctx context.Context, database, file string) error {
 		rest = append(rest, m)
 	}
 	later := job("charge", "later")
-	later.Delay = 6 * time.Second
+	later.Delay = 15 * time.Second
 	rest = append(rest, later, job("charge", "done"), job("charge", "fails"))
 	if err := onceq.Send(ctx, orders, rest); err != nil {
 		return err
