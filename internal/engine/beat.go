@@ -207,7 +207,7 @@ func (en *Engine[J]) lost(r *Run[J], err error) {
 
 // tellCause is how long a handler runs on at most, after the store has said that its claim is lost,
 // while it is read whether the job was cancelled.
-const tellCause = time.Second
+const tellCause = 250 * time.Millisecond
 
 // stopGone ends the handlers of runs whose claims are lost. It reads whether an operator has
 // cancelled the job, because whoever reads the log looks in vain for another worker then. It has

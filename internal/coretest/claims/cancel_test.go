@@ -65,7 +65,7 @@ func TestCancelledIsAcked(t *testing.T) {
 
 // TestCancelWhileItRuns: the handler's context ends at the next beat, and its cause says why. What
 // it then returns changes nothing, and the message's next delivery is acked. Where the store does
-// not say why, the context ends a second later all the same.
+// not say why, the context ends a quarter of a second later all the same.
 func TestCancelWhileItRuns(t *testing.T) {
 	for name, c := range map[string]struct {
 		end   error
