@@ -282,6 +282,7 @@ func TestDoAndBatches(t *testing.T) {
 		w.wants("p")
 	})
 	play(t, 10, func(w *family) {
+		w.works(after(100 * time.Millisecond)) // at once they could be done before the parent looks
 		ds := rig.Deliveries("p")
 		got := w.Process(w.Context(), ds...)
 		w.WantEnds(got, "postponed")
