@@ -215,8 +215,8 @@ func (c *LazyContext) Because() error {
 	return c.cause
 }
 
-// EndedBy is the cause with which the context was cancelled, or is about to be; nil = there is none.
-// Of a cause from outside it has the text only.
+// EndedBy is the cause with which the context was cancelled, or is about to be, or nil. Of a cause
+// from outside it has the text only.
 func (c *LazyContext) EndedBy() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
