@@ -215,6 +215,9 @@ const tellCause = 250 * time.Millisecond
 // cancelled the job, because whoever reads the log looks in vain for another worker then. It has
 // goroutines of its own (batch.Queue), so that no beat waits for the read.
 func (en *Engine[J]) stopGone(rs []*Run[J]) {
+	if rs = living(rs); len(rs) == 0 {
+		return
+	}
 	keys := make([]dedupe.Key, len(rs))
 	for i, r := range rs {
 		keys[i] = r.Key

@@ -29,6 +29,11 @@ var cancels = []mutant{
 		Why: "a handler without a claim runs on for as long as the store does not say why",
 	},
 	{
+		File: "internal/engine/beat.go", Text: "if rs = living(rs); len(rs) == 0 {", With: "if len(rs) == 0 {",
+		Package: "internal/coretest/claims", Test: "TestNobodyIsReadThatHasEnded",
+		Why: "a store is called that its owner has closed, because all jobs had ended",
+	},
+	{
 		File: "internal/engine/beat.go", Text: "		r.ctx.Lose()\n",
 		Package: "internal/coretest/batches", Test: "TestBulkLeavesOutWhatIsAboutToEnd",
 		Why: "a batch begins with a job that the store has said is another's, while it is asked why",
