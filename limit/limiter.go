@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
@@ -91,24 +92,26 @@ func Middleware(l Limiter, key func(*onceq.Job) string) onceq.Middleware {
 				}
 				return l.Reserve(ctx, a)
 			})
+			over := endsWithin(ctx, 0) // then nothing is in doubt under Park, whatever the limiter has answered
 			switch {
-			case err != nil && ctx.Err() == nil:
+			case !over && err != nil:
 				return &refusal{name, fmt.Errorf("limit: %s: %w", name, err)}
-			case err == nil && wait > 0 && (wait >= MaxHold || expiresIn(j) < wait || endsWithin(ctx, wait)):
+			case !over && wait > 0 && (wait >= MaxHold || expiresIn(j) < wait || endsWithin(ctx, wait)):
 				return later(j, name, wait)
-			case err != nil || !retry.Rest(ctx, wait): // a drain, mostly
-				return &verdict.NotBegunError{Err: fmt.Errorf("limit: %s: cut off before the job began: %w", name, context.Cause(ctx))}
+			case over || !retry.Rest(ctx, wait): // a drain, mostly
+				cause := cmp.Or(context.Cause(ctx), context.DeadlineExceeded)
+				return &verdict.NotBegunError{Err: fmt.Errorf("limit: %s: cut off before the job began: %w", name, cause)}
 			}
 			return next.Handle(ctx, j)
 		})
 	}
 }
 
-// endsWithin reports whether the job's time is over by then. Its slot would be held for nothing,
-// and nobody would see which limiter keeps the job.
+// endsWithin reports whether the job's time is over after wait. Its slot would be held for nothing
+// until then, and nobody would see which limiter keeps the job.
 func endsWithin(ctx context.Context, wait time.Duration) bool {
 	end, ok := ctx.Deadline()
-	return ok && time.Until(end) <= wait
+	return ctx.Err() != nil || ok && time.Until(end) <= wait
 }
 
 // expiresIn is how long the job may still begin.

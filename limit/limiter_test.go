@@ -3,6 +3,7 @@ package limit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -133,6 +134,41 @@ func TestWaitBeyondTimeout(t *testing.T) {
 		}
 		stop()
 	})
+}
+
+// TestCutOffInTheLimiter: the job's time is over, or its worker stops, before the limiter answers,
+// whatever it answers then. The job has not begun, so it is given back, and not parked.
+func TestCutOffInTheLimiter(t *testing.T) {
+	for _, wait := range []time.Duration{0, 100 * time.Millisecond, time.Minute} {
+		for _, takes := range []time.Duration{500 * time.Millisecond, time.Second} {
+			for _, drains := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%v after %v, drain %v", wait, takes, drains), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						w := newWorld(t)
+						l := limiterFunc(func(context.Context, limit.Ask) (time.Duration, error) {
+							<-time.After(takes)
+							return wait, nil
+						})
+						stop := w.run(w.worker(onceq.Chain(w.begun(0), limit.Middleware(l, nil)), func(c *setup) {
+							c.Defaults.Interrupted = dedupe.Park
+							if c.DrainTimeout = 400 * time.Millisecond; !drains {
+								c.Defaults.Timeout = 500 * time.Millisecond
+							}
+						}))
+						w.send("a", 1)
+						pass(10 * time.Millisecond)
+						if !drains {
+							pass(takes)
+						}
+						stop()
+						if n := w.ends(onceq.OutcomeHandedBack); n < 1 || n != len(w.all()) || len(w.begins("a")) > 0 {
+							t.Errorf("%+v", w.all())
+						}
+					})
+				})
+			}
+		}
+	}
 }
 
 // TestStacked: a job under two limiters, and in a place, obeys all of them, and says which one has

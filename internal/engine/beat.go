@@ -195,6 +195,7 @@ func (en *Engine[J]) lost(r *Run[J], err error) {
 	switch {
 	case r.at() < claimed:
 	case errors.Is(err, verdict.ErrTaken) && r.at() == running:
+		r.ctx.Lose()
 		time.AfterFunc(tellCause, func() { r.stopHandler(verdict.ErrTaken) })
 		en.gone.Add(r)
 	case errors.Is(err, verdict.ErrTaken):
@@ -206,13 +207,17 @@ func (en *Engine[J]) lost(r *Run[J], err error) {
 }
 
 // tellCause is how long a handler runs on at most, after the store has said that its claim is lost,
-// while it is read whether the job was cancelled.
+// while it is read whether the job was cancelled. What it has not begun must not begin meanwhile
+// (MayBegin).
 const tellCause = 250 * time.Millisecond
 
 // stopGone ends the handlers of runs whose claims are lost. It reads whether an operator has
 // cancelled the job, because whoever reads the log looks in vain for another worker then. It has
 // goroutines of its own (batch.Queue), so that no beat waits for the read.
 func (en *Engine[J]) stopGone(rs []*Run[J]) {
+	if rs = living(rs); len(rs) == 0 {
+		return
+	}
 	keys := make([]dedupe.Key, len(rs))
 	for i, r := range rs {
 		keys[i] = r.Key

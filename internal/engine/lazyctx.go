@@ -25,6 +25,7 @@ type LazyContext struct {
 	closed bool // who had it has returned
 
 	foreign bool // the cause came from outside, and means nothing to the core
+	lost    bool // the claim is another's, and the cause that says so is still to come
 }
 
 // realContext holds what most contexts do without.
@@ -172,6 +173,14 @@ func (c *LazyContext) EndForeign(cause error) bool {
 	return true
 }
 
+// Lose tells the core that the claim is lost, before the context is ended with the cause that says
+// more. Nothing begins under the claim from now on.
+func (c *LazyContext) Lose() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lost = c.lost || c.cause == nil
+}
+
 // ObservedAs notes what an Observer made of the context.
 func (c *LazyContext) ObservedAs(ctx context.Context) {
 	c.mu.Lock()
@@ -206,8 +215,8 @@ func (c *LazyContext) Because() error {
 	return c.cause
 }
 
-// EndedBy is the cause with which the context was cancelled, or nil. Of a cause from outside it has
-// the text only.
+// EndedBy is the cause with which the context was cancelled, or is about to be, or nil. Of a cause
+// from outside it has the text only.
 func (c *LazyContext) EndedBy() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,7 +224,10 @@ func (c *LazyContext) EndedBy() error {
 }
 
 func (c *LazyContext) known() error {
-	if c.foreign {
+	switch {
+	case c.lost:
+		return verdict.ErrTaken
+	case c.foreign:
 		return errors.New(verdict.SafeText(c.cause))
 	}
 	return c.cause

@@ -28,6 +28,7 @@ func TestOnlyTheThingItself(t *testing.T) {
 		"embedded":        {struct{ *thing }{marked}, false},
 		"a pointer to it": {&struct{ *thing }{marked}, false},
 		"a copy":          {&copied, false},
+		"not there yet":   {&struct{ *thing }{}, false},
 		"never marked":    {new(thing), false},
 		"something else":  {t, false},
 		"nothing":         {nil, false},

@@ -29,6 +29,16 @@ var cancels = []mutant{
 		Why: "a handler without a claim runs on for as long as the store does not say why",
 	},
 	{
+		File: "internal/engine/beat.go", Text: "if rs = living(rs); len(rs) == 0 {", With: "if len(rs) == 0 {",
+		Package: "internal/coretest/claims", Test: "TestNobodyIsReadThatHasEnded",
+		Why: "a store is called that its owner has closed, because all jobs had ended",
+	},
+	{
+		File: "internal/engine/beat.go", Text: "		r.ctx.Lose()\n",
+		Package: "internal/coretest/batches", Test: "TestBulkLeavesOutWhatIsAboutToEnd",
+		Why: "a batch begins with a job that the store has said is another's, while it is asked why",
+	},
+	{
 		File: "internal/verdict/words.go", Text: "class != \"\" && class != Cancelled {", With: "class != \"\" {",
 		Package: "internal/coretest/claims", Test: "TestCancelledByClass",
 		Why: "a handler's own class makes its failure look cancelled: a crash before its letter loses the job",

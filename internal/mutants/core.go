@@ -23,7 +23,7 @@ var core = []mutant{
 	},
 	{
 		Rule: "protocol: A `Bulk` that is the handler itself",
-		File: "internal/engine/work.go", Text: "if parks && !r.Opts.StartsLater && (", With: "if parks && (",
+		File: "internal/engine/work.go", Text: "if r.parks() && !r.Opts.StartsLater && (", With: "if r.parks() && (",
 		Package: "internal/coretest/batches", Test: "TestBulkRecordsItsStarts",
 		Why: "a worker that dies while jobs gather parks them, although f was never called for them",
 	},

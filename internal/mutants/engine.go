@@ -103,7 +103,7 @@ var engine = []mutant{
 		Why: "letters are beaten on although the broker holds them no longer",
 	},
 	{
-		File: "internal/instant/instant.go", Text: "return ok && m.marked() == v", With: "return ok",
+		File: "internal/instant/instant.go", Text: "return m.marked() == v", With: "return m != nil",
 		Package: "internal/coretest/doing", Test: "TestDoWithAStoreThatHangsForEver",
 		Why: "a call of Do does not return when its context ends, where a store that hangs embeds a memory store",
 	},

@@ -25,6 +25,11 @@ var limited = []mutant{
 		Why: "a job holds a slot until its Timeout cuts it off, again and again, and nobody sees which limiter keeps it",
 	},
 	{
+		File: "limit/limiter.go", Text: "over := endsWithin(ctx, 0)", With: "over := false",
+		Package: "limit", Test: "TestCutOffInTheLimiter",
+		Why: "a job that has not begun is parked, and an operator looks for what it may have done",
+	},
+	{
 		File: "limit/limiter.go", Text: "if ok || len(t.m) < MaxKeys {", With: "if true {",
 		Package: "limit", Test: "TestRateHostileKeys",
 		Why: "a sender who makes up keys takes all memory",

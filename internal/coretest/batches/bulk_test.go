@@ -364,6 +364,37 @@ func TestBulkLeavesOutWhatIsLost(t *testing.T) {
 	}, inBatches(3, h))
 }
 
+// The store has said that a claim is lost, and has not said yet whether its job was cancelled. The
+// handler's context goes on meanwhile. What waits for its batch must not begin all the same.
+func TestBulkLeavesOutWhatIsAboutToEnd(t *testing.T) {
+	var got *batchesSeen
+	h := onceq.Bulk(onceq.BulkOptions{Max: 2, Linger: time.Minute}, func(_ context.Context, js []*onceq.Job) []error {
+		got.note(js)
+		return nil
+	})
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		got = newBatchesSeen()
+		r.Start()
+		r.Send("a")
+		rig.Pass(time.Second)
+		r.Store.Steal(t, "a")
+		asked := make(chan struct{})
+		r.Store.FailsAs(func(op onceqtest.Op) error {
+			if op == onceqtest.Get {
+				close(asked)
+				<-time.After(100 * time.Millisecond)
+			}
+			return nil
+		})
+		<-asked
+		r.Send("b") // which fills the batch
+		rig.Pass(50 * time.Millisecond)
+		got.want(t, "b")
+		rig.Pass(time.Second)
+		r.WantOutcomes("a", "lease-lost")
+	}, inBatches(2, h))
+}
+
 // What waits for its batch while its claim cannot be renewed must not begin either.
 func TestBulkLeavesOutWhatIsNotConfirmed(t *testing.T) {
 	var got *batchesSeen

@@ -119,6 +119,35 @@ func TestCancelWhileItRuns(t *testing.T) {
 	}
 }
 
+// TestNobodyIsReadThatHasEnded: the store is not asked why a claim was lost when its job has ended
+// meanwhile, because whoever ran it may have closed the store.
+func TestNobodyIsReadThatHasEnded(t *testing.T) {
+	rig.Bubble(t, rig.WhenCut(nil), func(r *rig.Rig) {
+		r.Start()
+		for _, key := range []string{"a", "b"} {
+			r.Send(key)
+			rig.Pass(2 * time.Second)
+			r.Store.Steal(t, key)
+		}
+		stuck := make(chan struct{})
+		reads := 0
+		r.Store.FailsAs(func(op onceqtest.Op) error {
+			if op == onceqtest.Get {
+				reads++
+				<-stuck
+			}
+			return nil
+		})
+		rig.Pass(20 * time.Second)
+		r.WantOutcomes("b", "lease-lost")
+		close(stuck)
+		rig.Pass(time.Second)
+		if reads != 1 {
+			t.Errorf("%d reads, want that of a, for which b's waited", reads)
+		}
+	})
+}
+
 // TestCancelInTheEnd: a handler that ends between the cancel and the beat is told by its
 // settlement. Its message is left, and the next delivery is acked; only a failure of its own has a
 // letter.
