@@ -104,6 +104,11 @@ WHERE (SELECT`,
 		Why: "an ack looks each row up twice and writes it twice",
 	},
 	{
+		File: "adapters/pgbroker/schema.go", Text: " AND t.tableoid {=} c.part\n", With: "\n",
+		Package: "adapters/pgbroker", Test: "TestReceiveOfPartitions", Server: true,
+		Why: "a receive takes messages of other queues, which lie in other partitions at the same places",
+	},
+	{
 		File: "workerconfig.go", Text: "each = min(each, slotsPerPoller)", With: "each = max(each, slotsPerPoller)",
 		Package: "internal/coretest/life", Test: "TestPollersByDefaultForLargeReceives",
 		Why: "a worker on Pub/Sub brings nothing while it hands out what one pull has brought",
