@@ -9,6 +9,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/ops"
 )
 
 // The rule: who sees some queues does not learn how many records a table has that queues share: not
@@ -53,6 +54,23 @@ func TestLetterOfAnothersRecord(t *testing.T) {
 		}
 		if body := n.get("/q/orders/letters/" + n.groupOf("timeout")).Body.String(); strings.Count(body, "failed now") != 5 {
 			t.Errorf("the letters of his own queue, %v: %s", queues, body)
+		}
+	}
+}
+
+// The rule: the audit has a queue's name as its workers have it. Who sees a target of that name does
+// not read the acts of another one that is known so, such as the one that was there before it.
+func TestActsOfOneKnownSo(t *testing.T) {
+	n := newNight(t, nil)
+	n.ops = must(ops.New([]ops.Target{{Name: "orders", Known: "orders-2", Queue: n.orders, Store: n.store}, {Name: "old", Known: "orders", Store: n.store}}, nil))
+	n.open(nil)
+	for queue, reason := range map[string]string{"orders": "mine", "old": "the vault burns"} {
+		must(n.ops.As("zoe").Pause(t.Context(), control.Rule{Queue: queue, Until: time.Now().Add(time.Hour), Reason: reason}, unfollowed))
+	}
+	n.page.o.Access = who("ana", All, "orders")
+	for _, path := range []string{"/audit", "/audit?queue=orders", "/api/audit.json", "/q/orders", "/api/queues.json"} {
+		if body := n.get(path).Body.String(); strings.Contains(body, "vault") || !strings.Contains(body, "mine") {
+			t.Errorf("%s: %s", path, body)
 		}
 	}
 }
