@@ -99,9 +99,17 @@ func (p *Page) failed(a *ask, err error) {
 	if a.ctx().Err() != nil {
 		return // nobody reads it
 	}
-	v := a.view("trouble", "Not now")
+	status := statusOf(err)
+	title := "Not now"
+	switch status {
+	case http.StatusNotFound:
+		title = "Not found"
+	case http.StatusBadRequest:
+		title = "Not understood"
+	}
+	v := a.view("trouble", title)
 	v.Data = a.told(err)
-	a.show(statusOf(err), v)
+	a.show(status, v)
 }
 
 // show writes a screen.

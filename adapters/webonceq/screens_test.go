@@ -151,3 +151,23 @@ func TestScreenHasTheVersionOfItsStream(t *testing.T) {
 		t.Error("a screen without its banners has the version of one with them")
 	}
 }
+
+// The rule: a screen does not say that there is nothing where nobody knows.
+func TestUnknownIsNotNothing(t *testing.T) {
+	t.Parallel() // the store is asked for a while
+	n := newNight(t, nil)
+	s := &sick{Store: n.store}
+	s.ill.Store(true)
+	n.ops = must(ops.New([]ops.Target{{Name: "orders", Queue: n.orders, DeadLetters: n.dead, Store: s, Scopes: []string{"shop:charge"}}}, &ops.Options{By: "the program"}))
+	n.open(&Options{Access: who("ana", All)})
+	for path, wrong := range map[string]string{
+		"/q/orders":                          "workers 0|No worker was seen|No card names|Nothing is paused",
+		"/audit":                             "Nobody has acted",
+		"/key?key=order-1":                   "never claimed",
+		"/key?key=order-1&scope=shop:charge": "no record",
+	} {
+		if body := text(n.get(path).Body.String()); regexp.MustCompile(wrong).MatchString(body) {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
+}

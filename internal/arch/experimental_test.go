@@ -22,7 +22,7 @@ var (
 func TestExperimental(t *testing.T) {
 	var want, got []string
 	_, page, _ := strings.Cut(readPage(t, "docs/release.md"), "\n## What is experimental\n")
-	for _, line := range strings.Split(page[:strings.Index(page, "Experimental means")], "\n") {
+	for line := range strings.SplitSeq(page[:strings.Index(page, "Experimental means")], "\n") {
 		if cells := strings.Split(line, "|"); len(cells) > 2 {
 			for _, m := range quoted.FindAllStringSubmatch(cells[1], -1) {
 				want = append(want, m[1][strings.LastIndexByte(m[1], '.')+1:])
