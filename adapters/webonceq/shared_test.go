@@ -58,8 +58,8 @@ func TestLetterOfAnothersRecord(t *testing.T) {
 	}
 }
 
-// The rule: the audit has a queue's name as its workers have it. Who sees a target of that name does
-// not read the acts of another one that is known so, such as the one that was there before it.
+// The rule: the audit has a queue's name as its workers have it. Who sees a target of that name
+// does not read the acts of another one that is known so, such as the one that was there before it.
 func TestActsOfOneKnownSo(t *testing.T) {
 	n := newNight(t, nil)
 	n.ops = must(ops.New([]ops.Target{{Name: "orders", Known: "orders-2", Queue: n.orders, Store: n.store}, {Name: "old", Known: "orders", Store: n.store}}, nil))
