@@ -269,13 +269,17 @@ func (h *Handler) Shutdown(ctx context.Context) error {
 			h.cutOff()
 			cut = nil
 		case <-ctx.Done():
-			h.cutOff()
+			var answered bool
 			select {
-			case <-h.idle: // select takes either of two that are ready
-				return nil
+			case <-h.idle: // the select above takes either of two that are ready
+				answered = true
 			default:
-				return context.Cause(ctx)
 			}
+			h.cutOff() // after the look: what it ends may be answered at once
+			if answered {
+				return nil
+			}
+			return context.Cause(ctx)
 		}
 	}
 }
