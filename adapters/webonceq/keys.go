@@ -459,5 +459,5 @@ func (a *ask) seesAct(e *ops.AuditEntry) bool {
 // isOf reports whether an act is a target's: the audit has the queue's name as its workers have it.
 func (a *ask) isOf(e *ops.AuditEntry, queue string) bool {
 	t, err := a.ops.Target(queue)
-	return err == nil && e.Queue != "" && (e.Queue == t.Name || e.Queue == t.Known)
+	return err == nil && e.Queue != "" && e.Queue == t.Known
 }

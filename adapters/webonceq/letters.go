@@ -214,20 +214,28 @@ func (p *Page) groupSeen(a *ask, queue string) (*ops.LettersLook, *ops.LetterGro
 	return nil, nil, &sayError{http.StatusNotFound, fmt.Errorf("no letters of the group %q were seen in the last look at %s: look again", cut(name, 40), queue)}
 }
 
-// recordsOf are the records of letters now, from one read.
+// recorded are the records of letters now, from one read. A letter may name any record, so who sees
+// some queues reads those of this queue's scopes alone.
 func (p *Page) recorded(a *ask, queue string, es []dlq.Entry) map[dedupe.Key]*dedupe.Record {
 	t, err := a.ops.Target(queue)
 	if err != nil || t.Store == nil {
 		return nil
 	}
+	ctx, cancel := a.within()
+	defer cancel()
+	var scopes []string
+	if a.who.Queues != nil {
+		if scopes, err = a.ops.Scopes(ctx, queue); err != nil {
+			return nil
+		}
+	}
 	var ks []dedupe.Key
 	for i := range es {
-		if k := dedupe.Key(es[i].Record()); k.Validate() == nil && !slices.Contains(ks, k) {
+		k := dedupe.Key(es[i].Record())
+		if k.Validate() == nil && !slices.Contains(ks, k) && (a.who.Queues == nil || slices.Contains(scopes, k.Scope)) {
 			ks = append(ks, k)
 		}
 	}
-	ctx, cancel := a.within()
-	defer cancel()
 	found := map[dedupe.Key]*dedupe.Record{}
 	for part := range slices.Chunk(ks, max(1, t.Store.Limits().MaxBatch)) {
 		rs, err := t.Store.Get(ctx, part)

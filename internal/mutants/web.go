@@ -77,6 +77,16 @@ var web = []mutant{
 		Why: "whoever clicks twice is told of an error, though his replay runs",
 	},
 	{
+		File: "adapters/webonceq/letters.go", Text: " && (a.who.Queues == nil || slices.Contains(scopes, k.Scope)) {", With: " && len(scopes) >= 0 {",
+		Package: "adapters/webonceq", Test: "TestLetterOfAnothersRecord",
+		Why: "who sees one queue reads of a job of another one, by a letter that names it",
+	},
+	{
+		File: "adapters/webonceq/keys.go", Text: "if a.who.Queues != nil { // the table has", With: "if a.who.Queues != nil && d.Price != \"\" { // the table has",
+		Package: "adapters/webonceq", Test: "TestSizeOfSharedTable",
+		Why: "who sees one queue learns how many records all queues of its table have",
+	},
+	{
 		File: "adapters/webonceq/keys.go", Text: "return slices.Contains(scopes, k.Scope), err", With: "return len(scopes) > 0, err",
 		Package: "adapters/webonceq", Test: "TestOtherQueuesAreNotThere",
 		Why: "whoever sees one queue decides on the keys of all that share its store",

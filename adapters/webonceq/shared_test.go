@@ -1,0 +1,76 @@
+package webonceq
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/ops"
+)
+
+// The rule: who sees some queues does not learn how many records a table has that queues share: not
+// by the price of a list, nor by what is listed, whatever the address asks for.
+func TestSizeOfSharedTable(t *testing.T) {
+	n := newNight(t, &Options{Access: who("ana", All, "invoices")}).usual()
+	n.card("invoices", "w-7/1", control.WorkerStatus{Scope: "bill", Types: []string{"send"}})
+	must(n.store.Claim(t.Context(), []dedupe.ClaimRequest{{Key: dedupe.Key{Scope: "bill", Key: "mine"}, Token: dedupe.Token{9}, TTL: time.Minute, Owner: "w-7/1"}}))
+	for _, queues := range [][]string{{"invoices"}, nil} {
+		n.page.o.Access = who("ana", All, queues...)
+		for _, path := range []string{"/keys?queue=invoices&status=done", "/keys?queue=invoices&status=claimed", "/keys?queue=invoices&status=done&scope=shop%3Acharge"} {
+			if body := n.get(path).Body.String(); strings.Contains(body, "about ") != (queues == nil) || !strings.Contains(body, "no index answers this") {
+				t.Errorf("%s: %v %s", path, queues, body)
+			}
+		}
+	}
+	n.page.o.Access = who("ana", All, "invoices")
+	for _, f := range []url.Values{{"status": {"claimed"}}, {"status": {"done"}}, {"status": {"failed"}, "scope": {"shop:charge"}, "after-scope": {"shop"}}} {
+		f.Set("queue", "invoices")
+		body := n.post("/keys", f).Body.String()
+		if strings.Contains(body, "order-") || strings.Contains(body, "done-1") || strings.Contains(body, ">mine<") != (f.Get("status") == "claimed") {
+			t.Errorf("%v: %s", f, body)
+		}
+	}
+}
+
+// The rule: a letter that names a record of another queue does not tell how that record is.
+func TestLetterOfAnothersRecord(t *testing.T) {
+	n := newNight(t, nil).usual()
+	n.card("orders", "w-1/1", control.WorkerStatus{Scope: "shop", Types: []string{"charge"}})
+	k := dedupe.Key{Scope: "bill:send", Key: "secret"}
+	c := must(n.store.Claim(t.Context(), []dedupe.ClaimRequest{{Key: k, Token: dedupe.Token{9}, TTL: time.Minute, Owner: "w-7/1"}}))[0]
+	must(n.store.Settle(t.Context(), []dedupe.Settlement{{Key: k, Token: c.Lease.Token, To: dedupe.Done}}))
+	must(n.dead.Send(t.Context(), []broker.Outgoing{{Body: []byte("{}"), Meta: &broker.Meta{ID: "forged", Type: "charge", Key: "secret", Created: time.Now(), Dead: &broker.Letter{
+		Fence: 1, Class: "forged", LastErr: "x", Attempts: 1, Source: "shop:orders", Scope: k.Scope, Key: k.Key, At: time.Now(),
+	}}}}))
+	for _, queues := range [][]string{{"orders"}, nil} {
+		n.open(&Options{Access: who("ana", All, queues...)})
+		n.waitLetters()
+		if body := n.get("/q/orders/letters/" + n.groupOf("forged")).Body.String(); strings.Contains(body, "done now") != (queues == nil) {
+			t.Errorf("%v: %s", queues, body)
+		}
+		if body := n.get("/q/orders/letters/" + n.groupOf("timeout")).Body.String(); strings.Count(body, "failed now") != 5 {
+			t.Errorf("the letters of his own queue, %v: %s", queues, body)
+		}
+	}
+}
+
+// The rule: the audit has a queue's name as its workers have it. Who sees a target of that name
+// does not read the acts of another one that is known so, such as the one that was there before it.
+func TestActsOfOneKnownSo(t *testing.T) {
+	n := newNight(t, nil)
+	n.ops = must(ops.New([]ops.Target{{Name: "orders", Known: "orders-2", Queue: n.orders, Store: n.store}, {Name: "old", Known: "orders", Store: n.store}}, nil))
+	n.open(nil)
+	for queue, reason := range map[string]string{"orders": "mine", "old": "the vault burns"} {
+		must(n.ops.As("zoe").Pause(t.Context(), control.Rule{Queue: queue, Until: time.Now().Add(time.Hour), Reason: reason}, unfollowed))
+	}
+	n.page.o.Access = who("ana", All, "orders")
+	for _, path := range []string{"/audit", "/audit?queue=orders", "/api/audit.json", "/q/orders", "/api/queues.json"} {
+		if body := n.get(path).Body.String(); strings.Contains(body, "vault") || !strings.Contains(body, "mine") {
+			t.Errorf("%s: %s", path, body)
+		}
+	}
+}
