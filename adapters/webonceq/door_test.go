@@ -167,12 +167,12 @@ func (n *night) screens() []string {
 // waitLetters is the screen of letters when the first pass is over.
 func (n *night) waitLetters() string {
 	n.t.Helper()
-	n.page.board.Pass("orders")
+	was := must(n.page.board.Letters("orders"))
+	began, _ := n.page.board.Pass("orders") // an act may have the letters
 	for {
 		changed := n.page.board.Changed()
-		if l, err := n.page.board.Letters("orders"); err != nil {
-			n.t.Fatal(err)
-		} else if l != nil && !l.Ended.IsZero() {
+		l := must(n.page.board.Letters("orders"))
+		if l != nil && !l.Ended.IsZero() && !(began && was != nil && l.Number == was.Number) { // the look before
 			break
 		}
 		<-changed
