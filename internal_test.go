@@ -350,3 +350,21 @@ func TestDedupIDsOfCopies(t *testing.T) {
 		t.Errorf("%q is the id of a copy of another message, or not of this one's second copy", first)
 	}
 }
+
+// TestPollersByDefault: a receive batch of SQS is ten messages, one of Pub/Sub a thousand.
+func TestPollersByDefault(t *testing.T) {
+	for _, c := range []struct {
+		concurrency, batch int
+		billed             bool
+		want               int
+	}{
+		{10, 10, true, 1}, {100, 10, true, 5}, {1000, 10, true, 16},
+		{10, 1000, true, 1}, {499, 1000, true, 1}, {500, 1000, true, 2}, {1000, 1000, true, 4}, {10_000, 1000, true, 16},
+		{1000, 1000, false, 1}, {10_000, 1000, false, 5},
+	} {
+		got := WorkerConfig{Concurrency: c.concurrency}.complete(broker.Limits{ReceiveBatch: c.batch, PerRequestCost: c.billed}).Pollers
+		if got != c.want {
+			t.Errorf("%+v: %d pollers", c, got)
+		}
+	}
+}
