@@ -358,9 +358,16 @@ func TestPollersByDefault(t *testing.T) {
 		billed             bool
 		want               int
 	}{
-		{10, 10, true, 1}, {100, 10, true, 5}, {1000, 10, true, 16},
-		{10, 1000, true, 1}, {499, 1000, true, 1}, {500, 1000, true, 2}, {1000, 1000, true, 4}, {10_000, 1000, true, 16},
-		{1000, 1000, false, 1}, {10_000, 1000, false, 5},
+		{10, 10, true, 1},
+		{100, 10, true, 5},
+		{1000, 10, true, 16},
+		{10, 1000, true, 1},
+		{499, 1000, true, 1},
+		{500, 1000, true, 2},
+		{1000, 1000, true, 4},
+		{10_000, 1000, true, 16},
+		{1000, 1000, false, 1},
+		{10_000, 1000, false, 5},
 	} {
 		got := WorkerConfig{Concurrency: c.concurrency}.complete(broker.Limits{ReceiveBatch: c.batch, PerRequestCost: c.billed}).Pollers
 		if got != c.want {
