@@ -24,6 +24,7 @@ func TestCrashesOfAParent(t *testing.T) {
 		}
 		return nil
 	}
+	last := 0 // how often the run without a fault has made the call
 	// cell plays one fault, and answers the calls that the process has made.
 	cell := func(t *testing.T, f *onceqtest.Fault) (calls map[onceqtest.Op]int) {
 		play(t, n, func(w *family) {
@@ -51,8 +52,12 @@ func TestCrashesOfAParent(t *testing.T) {
 			stop()
 			if f != nil {
 				w.RunFor(2 * time.Minute)
+				// Saves of one instant share a call, or do not. So the last call may not come, and
+				// such a cell is a run without a fault.
 				for _, missed := range p.Missed() {
-					t.Errorf("the parent's process did not come by %v", missed)
+					if missed.N < last {
+						t.Errorf("the parent's process did not come by %v", missed)
+					}
 				}
 			}
 			w.wants("p")
@@ -69,6 +74,7 @@ func TestCrashesOfAParent(t *testing.T) {
 		t.Fatalf("the parent made %v: it has no gaps", calls)
 	}
 	for op, most := range calls {
+		last = most
 		for at := 1; at <= most; at++ {
 			if at > 3 && at < most-1 && at%29 != 0 {
 				continue // those of a part are alike, and those of a look
