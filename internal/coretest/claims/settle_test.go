@@ -22,7 +22,7 @@ func TestSettleIsRepeated(t *testing.T) {
 	} {
 		for _, result := range []error{nil, rig.ErrBoom, onceq.Permanent(rig.ErrBoom)} {
 			t.Run(name, func(t *testing.T) {
-				rig.Bubble(t, rig.Returns(result), func(r *rig.Rig) {
+				rig.Ways(fault)(t, rig.Returns(result), func(r *rig.Rig) {
 					tries := 5
 					if name == "one hangs" {
 						tries = 1
@@ -59,7 +59,7 @@ func TestSettleIsRepeated(t *testing.T) {
 func TestSettleOutlastsAFailover(t *testing.T) {
 	for name, fault := range map[string]faulty.Faults{"error": faulty.Fail(rig.ErrBoom), "reply lost": faulty.Lose(rig.ErrBoom), "hangs": faulty.Hang()} {
 		t.Run(name, func(t *testing.T) {
-			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+			rig.Ways(fault)(t, rig.Returns(nil), func(r *rig.Rig) {
 				r.Store.Set(func(s *rig.Store) {
 					s.Fault = func(c onceqtest.Call) faulty.Faults {
 						if c.Op == onceqtest.Claim && c.N == 1 {
@@ -312,7 +312,7 @@ func TestUnsettledJobsAreBounded(t *testing.T) {
 }
 
 func TestWhatIsRecorded(t *testing.T) {
-	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 		r.Send("a")
 		r.RunFor(time.Second)
 		rec := r.Record("a")
@@ -320,14 +320,14 @@ func TestWhatIsRecorded(t *testing.T) {
 			t.Errorf("kept for %v, owner %q, message %q, want none", got, rec.Owner, rec.MessageID)
 		}
 	}, rig.With(func(c *rig.Setup) { c.Retention, c.Owner = 48*time.Hour, "me" }))
-	rig.Bubble(t, rig.Returns(onceq.Permanent(rig.ErrBoom)), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Returns(onceq.Permanent(rig.ErrBoom)), func(r *rig.Rig) {
 		r.Send("a")
 		r.RunFor(time.Second)
 		if rec := r.Record("a"); rec.Status != dedupe.Failed || rec.MessageID == "" {
 			t.Errorf("%v, message %q: a failed record knows its message", rec.Status, rec.MessageID)
 		}
 	})
-	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 		r.Send("a")
 		r.RunFor(time.Second)
 		if rec := r.Record("a"); rec.Owner == "" || rec.Expires.Sub(rec.Finished) != onceq.DefaultRetention {
@@ -364,7 +364,7 @@ func TestNonsenseAnswersToSettlements(t *testing.T) {
 		"unknown status": func(as []dedupe.Settled) []dedupe.Settled { as[0].Status = 99; return as },
 	} {
 		t.Run(name, func(t *testing.T) {
-			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+			rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 				r.Store.Set(func(s *rig.Store) {
 					s.OnSettle = func(_ []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled { return nonsense(slices.Clone(as)) }
 				})
@@ -392,7 +392,7 @@ func TestResultTooLarge(t *testing.T) {
 	small := func(r *rig.Rig) {
 		r.Store.ChangeLimits = func(l dedupe.Limits) dedupe.Limits { l.MaxResult = 1000; return l }
 	}
-	rig.Bubble(t, h, func(r *rig.Rig) {
+	rig.BothWays(t, h, func(r *rig.Rig) {
 		r.Send("a")
 		r.RunFor(time.Second)
 		if set == nil || r.Record("a").Result != nil {
@@ -402,7 +402,7 @@ func TestResultTooLarge(t *testing.T) {
 	}, small)
 	// The store's limit is not the one that it has told. The effect has happened, and it is better
 	// to lose its result than to repeat it.
-	rig.Bubble(t, h, func(r *rig.Rig) {
+	rig.BothWays(t, h, func(r *rig.Rig) {
 		r.Store.Set(func(s *rig.Store) {
 			s.OnSettle = func(ss []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
 				if len(ss[0].Result) > 0 {
@@ -425,7 +425,7 @@ func TestResultTooLarge(t *testing.T) {
 }
 
 func TestUncountedReleasesGiveTheAttemptBack(t *testing.T) {
-	rig.Bubble(t, rig.WhenCut(rig.ErrBoom), func(r *rig.Rig) {
+	rig.BothWays(t, rig.WhenCut(rig.ErrBoom), func(r *rig.Rig) {
 		r.Send("a")
 		for i := range 5 {
 			r.Start()
@@ -488,7 +488,7 @@ func TestMetaWinsOverTypeWinsOverDefaults(t *testing.T) {
 func TestOutageByEntries(t *testing.T) {
 	for name, err := range map[string]error{"error": rig.ErrBoom, "busy": dedupe.ErrBusy, "full": dedupe.ErrFull} {
 		t.Run(name, func(t *testing.T) {
-			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+			rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 				r.Store.Set(func(s *rig.Store) {
 					s.OnSettle = func(ts []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
 						for i := range as {
