@@ -98,7 +98,7 @@ func self(variable string, role any) *exec.Cmd {
 	return cmd
 }
 
-// begin starts a process that ends with the test. line is given each line that it prints; nil = none.
+// begin starts a process that ends with the test. line is given each line that it prints.
 func begin(t *testing.T, cmd *exec.Cmd, line func(string)) *child.Child {
 	t.Helper()
 	cmd.Stderr = os.Stderr
