@@ -76,8 +76,9 @@ type ReconcileCost struct {
 	// Keys are read once each. Scopes is in how many other scopes a key without a record is looked
 	// for.
 	Keys, Scopes int
-	// Units are read units of DynamoDB for Keys, and Dollars their price on demand in us-east-1; 0
-	// = the store does not bill reads.
+	// Units are what the store bills for Keys: read units in DynamoDB, documents in Firestore.
+	// Dollars are the price of DynamoDB's on demand in us-east-1; below 0 = it is not known,
+	// because the store does not tell its size. Units 0 = the store does not bill reads.
 	Units   int64
 	Dollars float64
 }

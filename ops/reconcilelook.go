@@ -128,8 +128,13 @@ func priceOf(ctx context.Context, s dedupe.Store, n, scopes int) ReconcileCost {
 	if !ok {
 		return c
 	}
+	size, err := t.Size(ctx)
+	if err != nil { // as in Firestore, where each key is a document whatever its size
+		c.Units, c.Dollars = int64(n), -1
+		return c
+	}
 	each := int64(1)
-	if size, err := t.Size(ctx); err == nil && size.Records > 0 {
+	if size.Records > 0 {
 		each = max(1, (size.Bytes/size.Records+scanUnit-1)/scanUnit)
 	}
 	c.Units = int64(n) * each
