@@ -124,8 +124,8 @@ func TestReconcile(t *testing.T) {
 func TestReconcileCost(t *testing.T) {
 	t.Parallel()
 	for want, c := range map[string]ops.ReconcileCost{
-		"reads 100,000 keys: 200,000 read units, 0.0250 $; a key without a record costs 2 units more":    {Keys: 100_000, Scopes: 2, Units: 200_000, Dollars: 0.025},
-		"reads 100,000 keys, and the store bills each of them; a key without a record costs 1 unit more": {Keys: 100_000, Scopes: 1, Units: 100_000, Dollars: -1},
+		"reads 100,000 keys and the audit: 200,000 read units, 0.0250 $; a key without a record costs 2 units more": {Keys: 100_000, Scopes: 2, Units: 200_000, Dollars: 0.025},
+		"reads 100,000 keys and the audit: 100,000 billed reads; a key without a record costs 1 unit more":          {Keys: 100_000, Scopes: 1, Units: 100_000, Dollars: -1},
 	} {
 		if got := costLine(c); got != want {
 			t.Errorf("%s, want %s", got, want)
