@@ -134,9 +134,10 @@ func Sleep(ctx context.Context, j *Job, name string, d time.Duration) error {
 // text. The message comes again after d, or sooner where its queue cannot delay it for as long. A
 // negative d means 0. why is for [errors.Is], and may be nil.
 //
-// Under [dedupe.Park] it is the handler's word that nothing is half done. In [Do] it is an error
-// like any other: there is no message that could come again. A job that always postpones itself
-// goes on until its message expires; see Meta.Expires.
+// Under [dedupe.Park] it is the handler's word that nothing is half done. One that was cut off
+// before it returned has its job parked all the same. In [Do] it is an error like any other: there
+// is no message that could come again. A job that always postpones itself goes on until its message
+// expires; see Meta.Expires.
 func Postpone(d time.Duration, why error) error {
 	return &verdict.PostponeError{Err: cmp.Or(why, errPostponed), After: max(0, d)}
 }

@@ -184,7 +184,8 @@ func (b *Breaker) Middleware() onceq.Middleware {
 // isNeutral reports whether a run tells nothing of an outage: it was given back, or cut off.
 func isNeutral(ctx context.Context, err error, ended bool) bool {
 	cause := context.Cause(ctx)
-	return ended && err != nil && (errors.As(err, new(*verdict.PostponeError)) || errors.As(err, new(*verdict.NotBegunError)) ||
+	var notBegun *verdict.NotBegunError
+	return ended && err != nil && (errors.As(err, new(*verdict.PostponeError)) || errors.As(err, &notBegun) && (cause != nil || !notBegun.IfCut) ||
 		cause != nil && !errors.Is(cause, onceq.ErrTimeout))
 }
 

@@ -95,7 +95,7 @@ func Middleware(l Limiter, key func(*onceq.Job) string) onceq.Middleware {
 			over := endsWithin(ctx, 0) // then nothing is in doubt under Park, whatever the limiter has answered
 			switch {
 			case !over && err != nil:
-				return &refusal{name, fmt.Errorf("limit: %s: %w", name, err)}
+				return refused(name, err)
 			case !over && wait > 0 && (wait >= MaxHold || expiresIn(j) < wait || endsWithin(ctx, wait)):
 				return later(j, name, wait)
 			case over || !retry.Rest(ctx, wait): // a drain, mostly
@@ -126,10 +126,16 @@ func expiresIn(j *onceq.Job) time.Duration {
 // then, and no sooner and no later than it would without the limiter.
 func later(j *onceq.Job, name string, wait time.Duration) error {
 	wait = min(wait, MaxWait, expiresIn(j))
-	return onceq.Postpone(wait, &refusal{name, fmt.Errorf("limit: %s: postponed for %v", name, wait.Round(time.Millisecond))})
+	return refused(name, onceq.Postpone(wait, fmt.Errorf("postponed for %v", wait.Round(time.Millisecond))))
 }
 
-// refusal is why a job did not begin.
+// refused answers for a job that did not begin. Its Timeout may strike in this moment, or a drain:
+// nothing is in doubt then, and it is given back.
+func refused(name string, err error) error {
+	return &verdict.NotBegunError{Err: &refusal{name, fmt.Errorf("limit: %s: %w", name, err)}, IfCut: true}
+}
+
+// refusal is why a job did not begin, or was postponed after its run.
 type refusal struct {
 	limiter string
 	err     error

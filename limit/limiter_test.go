@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/limit"
 )
@@ -169,6 +170,87 @@ func TestCutOffInTheLimiter(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestCutOffAsItIsRefused: the job's time is over, or its worker cuts it off, in the moment of its
+// limiter's answer; here a middleware outside lingers until then. It has not begun, so nothing is
+// in doubt, and it is not parked. Without a cut it is what it was: postponed, or an error.
+func TestCutOffAsItIsRefused(t *testing.T) {
+	answers := func(wait time.Duration, err error) func(*testing.T, *world) onceq.Middleware {
+		return func(*testing.T, *world) onceq.Middleware {
+			return limit.Middleware(limiterFunc(func(context.Context, limit.Ask) (time.Duration, error) { return wait, err }), nil)
+		}
+	}
+	for name, c := range map[string]struct {
+		refuses func(*testing.T, *world) onceq.Middleware
+		uncut   onceq.Outcome
+	}{
+		"postponed": {answers(time.Minute, nil), onceq.OutcomePostponed},
+		"error":     {answers(0, errors.New("no quota server")), onceq.OutcomeRetried},
+		"its store": {answers(0, onceq.Postpone(time.Minute, errAway)), onceq.OutcomePostponed},
+		"breaker":   {opened, onceq.OutcomePostponed},
+		"no place":  {taken, onceq.OutcomePostponed},
+		"places away": {func(t *testing.T, w *world) onceq.Middleware {
+			s := &frail{Store: w.store}
+			s.away.Store(true)
+			return must(limit.Slots(s, "db", 1))(t)
+		}, onceq.OutcomePostponed},
+	} {
+		for _, cut := range []string{"timeout", "drain", ""} {
+			t.Run(name+" "+cut, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newWorld(t)
+					lingers := func(next onceq.Handler) onceq.Handler {
+						return onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+							err := next.Handle(ctx, j)
+							if cut != "" {
+								<-ctx.Done()
+							}
+							return err
+						})
+					}
+					stop := w.run(w.worker(onceq.Chain(w.begun(0), lingers, c.refuses(t, w)), func(c *setup) {
+						c.Defaults.Interrupted, c.DrainTimeout = dedupe.Park, time.Second
+						if cut == "timeout" {
+							c.Defaults.Timeout = 10 * time.Second
+						}
+					}))
+					w.send("a", 1)
+					pass(15 * time.Second)
+					stop()
+					want := onceq.OutcomeHandedBack
+					if cut == "" {
+						want = c.uncut
+					}
+					if all := w.all(); len(all) == 0 || all[0].Outcome != want || w.ends(onceq.OutcomeParked) > 0 || len(w.begins("a")) > 0 {
+						t.Errorf("want %s first: %+v", want, all)
+					}
+				})
+			})
+		}
+	}
+}
+
+// opened is a breaker that is open.
+func opened(t *testing.T, _ *world) onceq.Middleware {
+	b := must(limit.NewBreaker(&limit.BreakerOptions{Runs: 1, OpenFor: time.Hour, MaxOpen: time.Hour}))(t)
+	h := b.Middleware()(onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return errProvider }))
+	_ = h.Handle(t.Context(), &onceq.Job{Message: new(broker.Message)})
+	return b.Middleware()
+}
+
+// taken is a place that another process has.
+func taken(t *testing.T, w *world) onceq.Middleware {
+	held := make(chan struct{})
+	go func() {
+		_ = control.WithLock(t.Context(), w.store, "limit/db/0", func(context.Context) error {
+			close(held)
+			<-t.Context().Done()
+			return nil
+		})
+	}()
+	<-held
+	return must(limit.Slots(w.store, "db", 1))(t)
 }
 
 // TestStacked: a job under two limiters, and in a place, obeys all of them, and says which one has

@@ -82,7 +82,7 @@ func (p *places) run(ctx context.Context, j *onceq.Job, next onceq.Handler) erro
 			return &verdict.NotBegunError{Err: fmt.Errorf("limit: %s: cut off before the job began: %w", p.name, context.Cause(ctx))}
 		}
 		if err != nil {
-			return &refusal{p.name, fmt.Errorf("limit: %s: %w", p.name, away(err))}
+			return refused(p.name, away(err))
 		}
 		if i < 0 {
 			return later(j, p.name, p.pause())
@@ -110,7 +110,7 @@ func (p *places) with(ctx context.Context, i int, j *onceq.Job, next onceq.Handl
 			return // the handler panics, and goes on to do so
 		}
 		if v := recover(); v != nil && !ran { // the store's; what the handler answered counts
-			err = &refusal{p.name, fmt.Errorf("limit: %s: %w", p.name, away(fmt.Errorf("the store panicked: %v", v)))}
+			err = refused(p.name, away(fmt.Errorf("the store panicked: %v", v)))
 		}
 	}()
 	err = control.WithLock(asked, p.store, p.key(i), func(context.Context) error {
@@ -128,7 +128,7 @@ func (p *places) with(ctx context.Context, i int, j *onceq.Job, next onceq.Handl
 	case ctx.Err() != nil:
 		return false, &verdict.NotBegunError{Err: err}
 	}
-	return false, &refusal{p.name, fmt.Errorf("limit: %s: %w", p.name, away(err))}
+	return false, refused(p.name, away(err))
 }
 
 // leave is told how a place was used. One that the job has left is mostly free.

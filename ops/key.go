@@ -410,7 +410,7 @@ func (l *TimeLine) actOn(e *AuditEntry, t *target) (TimeStep, bool) {
 	if e.Object == l.Key.String() {
 		return step, true
 	}
-	if e.Act != string(dlq.ActReplay) || l.Record == nil || e.Queue != t.known && e.Queue != t.Name {
+	if e.Act != string(dlq.ActReplay) || l.Record == nil || e.Queue != t.known {
 		return step, false
 	}
 	if s := l.Record.Status; (s == dedupe.Failed || s == dedupe.Parked) && e.Began.After(l.Record.Finished) && e.Result["sent"] != "" {

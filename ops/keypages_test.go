@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -56,4 +57,27 @@ func TestFailing(t *testing.T) {
 			t.Errorf("%+v: %v %v", c.minute, share, ok)
 		}
 	}
+}
+
+// TestKeyOfAnothersReplay: the audit has a queue's name as its workers have it. A replay of a queue
+// that is known by the name of this target is not this one's, and one of its own is.
+func TestKeyOfAnothersReplay(t *testing.T) {
+	bubble(t, ops.Options{}, func(r *rig) {
+		o := must(ops.New([]ops.Target{{Name: "orders", Known: "orders-2", Store: r.store}, {Name: "old", Known: "orders", Store: r.store}}, &ops.Options{By: "ana"}))
+		l := r.died("a")
+		show := func() *ops.AuditEntry {
+			return must(o.Key(r.Context(), "orders", l.Key, ops.KeyOptions{})).Replayed
+		}
+		for _, of := range []string{"old", "orders"} {
+			if e := show(); e != nil {
+				t.Errorf("before its own replay: %+v", e)
+			}
+			must(o.Act(r.Context(), ops.ActSpec{Queue: of, Act: string(dlq.ActReplay), Reason: of}, func(context.Context) (map[string]string, error) {
+				return map[string]string{"sent": "1"}, nil
+			}))
+		}
+		if e := show(); e == nil || e.Reason != "orders" {
+			t.Errorf("after its own replay: %+v", e)
+		}
+	})
 }

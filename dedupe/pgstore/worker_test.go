@@ -31,6 +31,9 @@ func (h *stock) Handle(ctx context.Context, job *onceq.Job) error {
 	run := h.runs.Add(1)
 	work := func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE stock SET pieces = pieces - 1 WHERE item = $1", string(job.Message.Body))
+		if err == nil && run%11 == 1 { // the loop beside us may meet nobody at work
+			_, err = tx.Exec(ctx, "SELECT pg_terminate_backend(pg_backend_pid())")
+		}
 		return err
 	}
 	err := h.complete(ctx, h, job, work, func() error {
@@ -140,10 +143,7 @@ func workers(t *testing.T, complete completion) {
 			break
 		}
 	}
-	t.Logf("%d runs, %d processes killed", h.runs.Load(), killed)
-	if killed == 0 {
-		t.Error("no process was killed")
-	}
+	t.Logf("%d runs, %d processes killed beside those of the handlers", h.runs.Load(), killed)
 	if n := h.runs.Load(); n < storetest.Orders {
 		t.Errorf("the handler ran %d times", n)
 	}

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/verdict"
 )
 
@@ -347,7 +348,14 @@ func (f *Flow[J]) disposed(r *Run[J]) {
 	out := f.pump(next[:0])
 	f.tell()
 	f.mu.Unlock()
-	f.sendFew(out, r.Ran) // otherwise one duplicate would be found from within the other, without a bound
+	switch {
+	case r.Token != (dedupe.Token{}):
+		f.sendFew(out, r.Ran) // otherwise one duplicate would be found from within the other, without a bound
+	case len(out) > 0:
+		// r was turned away before its claim, and so may these be: those of a paused type, one from
+		// within the other. They may be thousands.
+		go f.send(slices.Clone(out))
+	}
 	f.handBack(back)
 }
 

@@ -118,6 +118,11 @@ var engine = []mutant{
 		Why: "each duplicate of a backlog is found from within the one before it, and the stack grows without a bound",
 	},
 	{
+		File: "internal/engine/slots.go", Text: "go f.send(slices.Clone(out))", With: "f.send(slices.Clone(out))",
+		Package: "internal/coretest/life", Test: "TestBacklogIsNotGivenBackFromWithinItself",
+		Why: "each message of a paused type is given back from within the one before it: 16 MB of stack behind 20,000",
+	},
+	{
 		File: "do.go", Text: "if ctx.Err() != nil { // while the claim was won", With: "if false { // while the claim was won",
 		Package: ".", Test: "TestDoClaimWonAsTheContextEnds",
 		Why: "f starts although its caller's context has ended",

@@ -30,6 +30,11 @@ var limited = []mutant{
 		Why: "a job that has not begun is parked, and an operator looks for what it may have done",
 	},
 	{
+		File: "internal/verdict/handled.go", Text: "&& (h.Cause != nil || !notBegun.IfCut):", With: "&& !notBegun.IfCut:",
+		Package: "limit", Test: "TestCutOffAsItIsRefused",
+		Why: "a job that its limiter refuses in the moment in which its Timeout strikes is parked, and it has not begun",
+	},
+	{
 		File: "limit/limiter.go", Text: "if ok || len(t.m) < MaxKeys {", With: "if true {",
 		Package: "limit", Test: "TestRateHostileKeys",
 		Why: "a sender who makes up keys takes all memory",

@@ -103,7 +103,7 @@ var judged = []mutant{
 		Why: "under Park a job that panicked is tried again, although nobody knows what it did",
 	},
 	{
-		File: "internal/verdict/handled.go", Text: "errors.As(h.Err, &notBegun):\n\t\te.Returned = NotBegun", With: "errors.As(h.Err, &notBegun):\n\t\te.Returned = Error",
+		File: "internal/verdict/handled.go", Text: "!notBegun.IfCut):\n\t\te.Returned = NotBegun", With: "!notBegun.IfCut):\n\t\te.Returned = Error",
 		Package: "internal/verdict", Test: "TestOf",
 		Why: "messages that no consumer took fail",
 	},

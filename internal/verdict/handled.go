@@ -75,7 +75,7 @@ func (h *Handled) ending() (e Ending, after time.Duration) {
 	switch e.Unknown = errors.As(h.Err, &unknown); {
 	case h.Panicked:
 		e.Returned = Panic
-	case errors.As(h.Err, &notBegun):
+	case errors.As(h.Err, &notBegun) && (h.Cause != nil || !notBegun.IfCut):
 		e.Returned = NotBegun
 	case errors.As(h.Err, &permanent):
 		e.Returned = Permanent

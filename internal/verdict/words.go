@@ -99,7 +99,12 @@ func (e *UnknownError) Unwrap() error { return e.Err }
 
 // NotBegunError marks an error: what the job is for has not begun. An adapter whose handler waits
 // for somebody else to begin answers with it.
-type NotBegunError struct{ Err error }
+type NotBegunError struct {
+	Err error
+	// IfCut leaves the verdict to Err, unless the handler was cut off, be it in the moment in which
+	// it returned. Then nothing is in doubt.
+	IfCut bool
+}
 
 // Error is the text of the error that is marked.
 func (e *NotBegunError) Error() string { return e.Err.Error() }

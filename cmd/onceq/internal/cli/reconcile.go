@@ -388,7 +388,7 @@ func (a *app) applied(ctx context.Context, w *world, e *ops.Evidence, before *ev
 		if err != nil {
 			return r, usable(err)
 		}
-		if x.Queue != "" && x.Queue != t.Known && x.Queue != t.Name {
+		if x.Queue != "" && x.Queue != t.Known {
 			continue
 		}
 		result := pairs(x.Result)

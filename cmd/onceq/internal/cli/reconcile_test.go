@@ -118,6 +118,9 @@ func TestReconcile(t *testing.T) {
 	r.run(append(args[:4:4], "--letters", "--grace", "2h", "--baseline", before, "-o", "md")...).want(1, "**Signature**\n\n| WHAT", "| effects | – |\n\n**Baseline", "| store | sqlite://", "**Baseline: ", "| missing | 4 | 0 |",
 		"**Change applied**", "| ana | resend | – | failed 0, left 0, sent 6 | INC-311 |", "**Validation: orders: 10 expected, 9 done once and in time, 1 failed**")
 	r.run("audit").want(0, "resend", "sent 6")
+	// What workers call orders is another queue now, so the act was not this one's.
+	r.config(strings.Replace(r.file, "        scopes:", "        known: orders-2\n        scopes:", 1))
+	r.run(append(args[:4:4], "--letters", "--grace", "2h", "--baseline", before)...).want(1, "no act is in the audit")
 }
 
 // TestReconcileCost: the price is in read units and dollars, with what a missing key adds.
