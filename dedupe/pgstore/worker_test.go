@@ -31,8 +31,8 @@ func (h *stock) Handle(ctx context.Context, job *onceq.Job) error {
 	run := h.runs.Add(1)
 	work := func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "UPDATE stock SET pieces = pieces - 1 WHERE item = $1", string(job.Message.Body))
-		if err == nil && run%11 == 1 {
-			_, err = tx.Exec(ctx, "SELECT pg_terminate_backend(pg_backend_pid())") // the loop beside us may meet nobody at work
+		if err == nil && run%11 == 1 { // the loop beside us may meet nobody at work
+			_, err = tx.Exec(ctx, "SELECT pg_terminate_backend(pg_backend_pid())")
 		}
 		return err
 	}

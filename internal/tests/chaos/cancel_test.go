@@ -4,12 +4,9 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -169,15 +166,8 @@ func (s *scene) operator(ctx context.Context, key string, way *proxy) *operator 
 	if way != nil {
 		a.Database = strings.ReplaceAll(a.Database, host(a.Database), way.address())
 	}
-	text, err := json.Marshal(a)
-	if err != nil {
-		s.Fatal(err)
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), cancelVariable+"="+string(text))
-	cmd.Stderr = os.Stderr
 	o, ready := &operator{cancels: make(chan struct{})}, make(chan struct{})
-	o.Child, err = child.Start(cmd, func(line string) {
+	o.Child = begin(s.T, self(cancelVariable, a), func(line string) {
 		word, rest, _ := strings.Cut(line, " ")
 		switch word {
 		case lineReady:
@@ -188,9 +178,6 @@ func (s *scene) operator(ctx context.Context, key string, way *proxy) *operator 
 			o.answered = rest
 		}
 	})
-	if err != nil {
-		s.Fatal(err)
-	}
 	select {
 	case <-ready:
 	case <-o.Done():

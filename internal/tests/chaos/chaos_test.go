@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"sync"
 	"testing"
 
@@ -83,6 +84,36 @@ func play[A any](variable string, role func(context.Context, A) error) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+// self is this program in a role.
+func self(variable string, role any) *exec.Cmd {
+	text, err := json.Marshal(role)
+	if err != nil {
+		panic(err)
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=^$")
+	cmd.Env = append(os.Environ(), variable+"="+string(text))
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// begin starts a process that ends with the test. line is given each line that it prints.
+func begin(t *testing.T, cmd *exec.Cmd, line func(string)) *child.Child {
+	t.Helper()
+	cmd.Stderr = os.Stderr
+	if line == nil {
+		line = func(string) {}
+	}
+	c, err := child.Start(cmd, line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c.Kill()
+		<-c.Done()
+	})
+	return c
 }
 
 // effect is where the effect happens and what the owner has chosen: a row of the promise's table.

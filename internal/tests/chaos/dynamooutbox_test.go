@@ -6,13 +6,10 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	mathrand "math/rand/v2"
-	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"sync"
@@ -251,22 +248,7 @@ func (s *stall) work(t *testing.T) (stop func()) {
 // start runs a relay.
 func (s *stall) start(t *testing.T) *child.Child {
 	t.Helper()
-	text, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), tablesVariable+"="+string(text))
-	cmd.Stderr = os.Stderr
-	c, err := child.Start(cmd, func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		c.Kill()
-		<-c.Done()
-	})
-	return c
+	return begin(t, self(tablesVariable, s), nil)
 }
 
 // taken waits until a relay reads that has read nothing before.

@@ -4,13 +4,11 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"sync"
 	"syscall"
 	"testing"
@@ -140,19 +138,7 @@ func walkFan(t *testing.T, store string, rng *rand.Rand) {
 	start := func(n int, dies *onceqtest.Fault, ready func()) *child.Child {
 		a := a
 		a.Name, a.Dies = fmt.Sprint("worker ", n), dies
-		text, err := json.Marshal(a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(os.Args[0], "-test.run=^$")
-		cmd.Env = append(os.Environ(), fanVariable+"="+string(text))
-		cmd.Stderr = os.Stderr
-		c, err := child.Start(cmd, func(string) { ready() })
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { c.Kill(); <-c.Done() })
-		return c
+		return begin(t, self(fanVariable, a), func(string) { ready() })
 	}
 	killed := 0
 	for n := 0; n < lives; n += 2 {

@@ -5,12 +5,9 @@ package chaos
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -146,18 +143,7 @@ func (l *limits) atOnce() (most int) {
 
 func (l *limits) start(t *testing.T, a limited) *child.Child {
 	t.Helper()
-	text, err := json.Marshal(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), limitedVariable+"="+string(text))
-	cmd.Stderr = os.Stderr
-	c, err := child.Start(cmd, func(line string) { l.hear(a.Name, line) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
+	return begin(t, self(limitedVariable, a), func(line string) { l.hear(a.Name, line) })
 }
 
 // TestLimits: of four processes, of which one after the other is killed, never more than the limit

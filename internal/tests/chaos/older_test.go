@@ -5,7 +5,6 @@ package chaos
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -242,13 +241,7 @@ func besideNewer(t *testing.T, older, database string) {
 	var crew []*child.Child
 	for n := range 2 {
 		a := newer{fmt.Sprint("newer-", n), database, server.URL}
-		text, err := json.Marshal(a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(os.Args[0], "-test.run=^$")
-		cmd.Env = append(os.Environ(), newerVariable+"="+string(text))
-		crew = append(crew, begin(t, cmd), begin(t, exec.Command(older, fmt.Sprint("older-", n), database, server.URL)))
+		crew = append(crew, begin(t, self(newerVariable, a), nil), begin(t, exec.Command(older, fmt.Sprint("older-", n), database, server.URL), nil))
 	}
 	for end := time.Now().Add(roundLimit); ; <-time.After(50 * time.Millisecond) {
 		depth, err := s.queue.Depth(t.Context())
@@ -316,19 +309,4 @@ func judge(t *testing.T, order string, all []told) (turned bool) {
 		}
 	}
 	return turned
-}
-
-// begin starts a process that ends with the test.
-func begin(t *testing.T, cmd *exec.Cmd) *child.Child {
-	t.Helper()
-	cmd.Stderr = os.Stderr
-	c, err := child.Start(cmd, func(string) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		c.Kill()
-		<-c.Done()
-	})
-	return c
 }

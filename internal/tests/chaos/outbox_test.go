@@ -4,13 +4,10 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"slices"
 	"sync"
 	"testing"
@@ -329,22 +326,7 @@ func (s *shop) start(relay bool) *child.Child {
 	s.Helper()
 	p := s.post
 	p.Relay = relay
-	text, err := json.Marshal(p)
-	if err != nil {
-		s.Fatal(err)
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), outboxVariable+"="+string(text))
-	cmd.Stderr = os.Stderr
-	c, err := child.Start(cmd, func(string) {})
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() {
-		c.Kill()
-		<-c.Done()
-	})
-	return c
+	return begin(s.T, self(outboxVariable, p), nil)
 }
 
 func (s *shop) begin(o pgx.TxOptions) pgx.Tx {

@@ -4,11 +4,8 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -188,22 +185,8 @@ func testPause(t *testing.T, a pausing) {
 func (b *begun) start(t *testing.T, a pausing, n int) *begun {
 	t.Helper()
 	a.Name = fmt.Sprint("worker-", n)
-	text, err := json.Marshal(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), pausedVariable+"="+string(text))
-	cmd.Stderr = os.Stderr
 	own := new(begun)
-	c, err := child.Start(cmd, func(line string) { own.hear(line); b.hear(line) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		c.Kill()
-		<-c.Done()
-	})
+	begin(t, self(pausedVariable, a), func(line string) { own.hear(line); b.hear(line) })
 	return own
 }
 

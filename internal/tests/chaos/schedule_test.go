@@ -4,12 +4,9 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"os"
-	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -177,22 +174,7 @@ func walkSchedule(t *testing.T, store string, dies int, bare bool, rng *rand.Ran
 
 // scheduler runs one, at a place.
 func (s *scene) scheduler(place int) *child.Child {
-	text, err := json.Marshal(s.through(place))
-	if err != nil {
-		s.Fatal(err)
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), scheduleVariable+"="+string(text))
-	cmd.Stderr = os.Stderr
-	c, err := child.Start(cmd, func(string) {})
-	if err != nil {
-		s.Fatal(err)
-	}
-	s.Cleanup(func() {
-		c.Kill()
-		<-c.Done()
-	})
-	return c
+	return begin(s.T, self(scheduleVariable, s.through(place)), nil)
 }
 
 // counting counts what is received.

@@ -3,10 +3,7 @@
 package chaos
 
 import (
-	"encoding/json"
 	"fmt"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -69,22 +66,8 @@ func (s *scene) start(place int) *process {
 	s.lives++
 	a := s.through(place)
 	a.Name = fmt.Sprintf("worker %d", s.lives)
-	text, err := json.Marshal(a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), roleVariable+"="+string(text))
-	cmd.Stderr = os.Stderr
 	p := &process{name: a.Name, log: s.log, rough: s.trouble != nil && s.trouble.on.Load(), open: map[claim]bool{}}
-	p.Child, err = child.Start(cmd, p.hear)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		p.Kill()
-		<-p.Done()
-	})
+	p.Child = begin(t, self(roleVariable, a), p.hear)
 	return p
 }
 

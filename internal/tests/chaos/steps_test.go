@@ -4,14 +4,11 @@ package chaos
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -298,15 +295,7 @@ func (p *path) start(instead string) {
 	p.lives++
 	a := p.a
 	a.Name = fmt.Sprintf("worker %d", p.lives)
-	text, err := json.Marshal(a)
-	if err != nil {
-		p.wrong = append(p.wrong, err.Error())
-		return
-	}
-	cmd := exec.Command(os.Args[0], "-test.run=^$")
-	cmd.Env = append(os.Environ(), stepsVariable+"="+string(text))
-	cmd.Stderr = os.Stderr
-	c, err := child.Start(cmd, func(string) {})
+	c, err := child.Start(self(stepsVariable, a), func(string) {})
 	if err != nil {
 		p.wrong = append(p.wrong, err.Error())
 		return
