@@ -187,7 +187,8 @@ var nights = map[string]func(n *night){
 		s := n.work("w-1", bad, nil)
 		n.send(all...)
 		n.idle()
-		n.until(func() bool { return strings.Contains(n.run("queue", "ls").out, " ok") }) // a stall looks like an outage
+		// A machine that stood still looks like an outage.
+		n.until(func() bool { return strings.Contains(n.run("queue", "ls").out, " ok") })
 		n.do["deploy the mended handler"] = func() { s.stop(); n.work("w-2", nil, nil) }
 		n.do["wait until the queue is empty"] = n.quiet
 	},
