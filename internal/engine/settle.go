@@ -60,7 +60,7 @@ func (en *Engine[J]) settleBatch(rs []*Run[J]) {
 	case dividable(rs, err, tried):
 		en.settleApart(rs, err)
 	default:
-		alone := len(rs) == 1 && rs[0].outlived(&en.lastEnd, sent) && !errors.Is(err, context.DeadlineExceeded)
+		alone := len(rs) == 1 && !errors.Is(err, context.DeadlineExceeded) && en.endsOthers(rs[0], sent)
 		for _, r := range rs {
 			en.unsettled(r, err, !alone)
 		}
@@ -227,7 +227,19 @@ func (en *Engine[J]) erredAlone(r *Run[J], err error, sent time.Time) bool {
 	if errors.Is(err, dedupe.ErrFull) || errors.Is(err, dedupe.ErrBusy) {
 		return r.Joined.Load() && errors.Is(err, dedupe.ErrBusy)
 	}
-	return r.outlived(&en.lastEnd, sent)
+	return en.endsOthers(r, sent)
+}
+
+// endsOthers reports whether the store has answered another end since this one first failed. Where
+// such ends take all slots, as with one handler, no other end can come, and it asks for one (probe).
+func (en *Engine[J]) endsOthers(r *Run[J], sent time.Time) bool {
+	if r.outlived(&en.lastEnd, sent) {
+		return true
+	}
+	if !r.f.Terms.Waits && r.f.isFull() {
+		en.probe(r.Key.Scope)
+	}
+	return false
 }
 
 func releasedAs[J any](r *Run[J]) Outcome {

@@ -128,6 +128,11 @@ var engine = []mutant{
 		Why: "one handler over a memory store runs a job that it has not claimed",
 	},
 	{
+		File: "internal/engine/settle.go", Text: "if !r.f.Terms.Waits && r.f.isFull() {", With: "if false {",
+		Package: "internal/coretest/claims", Test: "TestSettlementThatIsRefusedToOneHandler",
+		Why: "one record that the store does not take stops a worker of one handler for ever",
+	},
+	{
 		File: "internal/engine/slots.go", Text: "go f.send(slices.Clone(out))", With: "f.send(slices.Clone(out))",
 		Package: "internal/coretest/life", Test: "TestBacklogIsNotGivenBackFromWithinItself",
 		Why: "each message of a paused type is given back from within the one before it: 16 MB of stack behind 20,000",

@@ -210,6 +210,50 @@ func TestSettlementThatIsRefused(t *testing.T) {
 	})
 }
 
+// With one handler no other end can come while one is refused. The worker asks for one of its own
+// after five minutes, and goes on. Where the store refuses that, too, it is away, and nothing is
+// given up.
+func TestSettlementThatIsRefusedToOneHandler(t *testing.T) {
+	for _, whole := range []bool{false, true} { // an error of the entry, or of its call
+		for _, all := range []bool{false, true} {
+			t.Run(fmt.Sprintf("whole calls %v, all %v", whole, all), func(t *testing.T) {
+				rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
+					refused := func(ts []dedupe.Settlement) bool { return all || ts[0].Key.Key == "a" }
+					r.Store.Set(func(s *rig.Store) {
+						s.OnSettle = func(ts []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
+							switch {
+							case !refused(ts):
+							case whole:
+								return nil
+							default:
+								as[0] = dedupe.Settled{Err: rig.ErrBoom}
+							}
+							return as
+						}
+					})
+					r.Send("a")
+					r.Start()
+					rig.Pass(2 * time.Second)
+					r.Send("b")
+					rig.Pass(6 * time.Minute)
+					if all {
+						r.WantOutcomes("a")
+						r.WantOutcomes("b")
+					} else {
+						r.WantOutcomes("a", "unsettled", "already-done") // it was recorded, and its answer was wrong
+						r.WantOutcomes("b", "done")
+					}
+					r.Store.Set(func(s *rig.Store) { s.OnSettle = nil })
+					rig.Pass(10 * time.Minute)
+					r.WantStatus("a", dedupe.Done)
+					r.WantStatus("b", dedupe.Done)
+					r.WantQueue(0)
+				}, rig.With(func(c *rig.Setup) { c.Concurrency = 1 }))
+			})
+		}
+	}
+}
+
 // locked is a store in which one record is locked until then: its ends are refused entry by entry,
 // and nothing is written.
 type locked struct {
