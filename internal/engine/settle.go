@@ -231,7 +231,7 @@ func (en *Engine[J]) erredAlone(r *Run[J], err error, sent time.Time) bool {
 }
 
 // endsOthers reports whether the store has answered another end since this one first failed. Where
-// such ends take all slots, as with one handler, no other end can come, and it asks for one (probe).
+// such ends take all slots, as with one handler, no other can come. Then it asks for one (probe).
 func (en *Engine[J]) endsOthers(r *Run[J], sent time.Time) bool {
 	if r.outlived(&en.lastEnd, sent) {
 		return true
