@@ -15,7 +15,7 @@ import (
 // mostLines is how many lines of Go the tree has at most, tests and all; make weight counts them.
 // Raise it with a reason, for something that users asked for. The last: real faults beside kills,
 // and random worlds on each queue.
-const mostLines = 304_500
+const mostLines = 305_700
 
 var update = flag.Bool("update", false, "write ratchets.txt and intake.txt as the code is now")
 

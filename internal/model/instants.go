@@ -6,9 +6,8 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// This file owns the world of schedule.Run: two schedulers, of which one may be of a newer deployment
-// with another schedule of the entry, its instants in the store, and workers that keep a job's key
-// for a time.
+// This file owns the world of schedule.Run: two schedulers, of which one may have a newer schedule
+// of the entry, its instants in the store, and workers that keep a job's key for a time.
 
 // The promises of a schedule.
 const (

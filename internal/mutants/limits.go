@@ -105,11 +105,6 @@ var limited = []mutant{
 		Why: "one breaker that closes lets jobs run into another one's outage",
 	},
 	{
-		File: "internal/verdict/handled.go", Text: "(h.Cause != nil || !notBegun.IfCut)", With: "!notBegun.IfCut",
-		Package: "limit", Test: "TestCutOffAfterTheWord",
-		Why: "a deploy parks jobs that a limiter has postponed a moment before",
-	},
-	{
 		File: "control/once.go", Text: "\t\t\tif errors.Is(a.Err, dedupe.ErrLeaseLost) {\n", With: "\t\t\tif true {\n",
 		Package: "control", Test: "TestLockOutlivesAnOutage",
 		Why: "what runs loses its place to others some time after an outage of the store",
@@ -125,7 +120,7 @@ var limited = []mutant{
 		Why: "a block that was not recorded is used, and another process has it, too",
 	},
 	{
-		File: "limit/limiter.go", Text: "return unbegun(name, fmt.Errorf(\"limit: %s: %w\", name, err))", With: "return next.Handle(ctx, j)",
+		File: "limit/limiter.go", Text: "\t\t\t\treturn refused(name, err)\n", With: "\t\t\t\treturn next.Handle(ctx, j)\n",
 		Package: "internal/tests/matrix", Test: "TestLimits/^memory$/^shared$/^rerun$/^get-3$",
 		Why: "a limiter that has failed lets the job run without a limit",
 	},
@@ -135,7 +130,7 @@ var limited = []mutant{
 		Why: "while the store is away each job uses up its attempts",
 	},
 	{
-		File: "limit/slots.go", Text: "return false, unbegun(p.name, fmt.Errorf(\"limit: %s: %w\", p.name, away(err)))", With: "return true, next.Handle(ctx, j)",
+		File: "limit/slots.go", Text: "return false, refused(p.name, away(err))", With: "return true, next.Handle(ctx, j)",
 		Package: "internal/tests/matrix", Test: "TestLimits/^memory$/^slots$",
 		Why: "a job whose place the store did not confirm runs beside those that have one",
 	},

@@ -100,8 +100,8 @@ func (b *backend) cells(t *testing.T, m mode, most int, calls []onceqtest.Call, 
 				wrong{"loses-replies", onceqtest.Fault{Kind: onceqtest.LoseReply, Times: repeats}})
 		}
 		for _, w := range wrongs {
-			// A batch has one entry here. SQLite shows what a process that dies leaves behind, and the
-			// memory store the rest.
+			// A batch has one entry here. SQLite shows what a process that dies leaves behind, and
+			// the memory store the rest.
 			crash := w.fault.Kind == onceqtest.CrashBefore || w.fault.Kind == onceqtest.CrashAfter
 			if w.cannot(b, c.Op, m) != "" || len(w.fault.Entries) > 0 || b.transactions && (!crash || c.N > 3) {
 				continue
@@ -116,8 +116,8 @@ func (b *backend) cells(t *testing.T, m mode, most int, calls []onceqtest.Call, 
 	}
 }
 
-// playLimited plays a cell: a worker that has the fault, and another one where it has died, or stands
-// still.
+// playLimited plays a cell: a worker that has the fault, and another one where it has died, or
+// stands still.
 func playLimited(t *testing.T, b *backend, m mode, kind string, fault *onceqtest.Fault) []onceqtest.Call {
 	w := newWorld(t, b, m, scenario{name: "limits", copies: 1})
 	var ran turns
@@ -161,8 +161,8 @@ func playLimited(t *testing.T, b *backend, m mode, kind string, fault *onceqtest
 	if !w.isEmpty() {
 		t.Errorf("the queue is not empty after %v", took)
 	}
-	// A window and its use for each job. A dead process holds its place, or its block's claim, for 30 s,
-	// and its job for a lease and the waits of others.
+	// A window and its use for each job. A dead process holds its place, or its block's claim, for
+	// 30 s, and its job for a lease and the waits of others.
 	if most := (len(limitedKeys)+rivals+3)*int(limitedWindow+limitedWindow/10) + int(2*b.lease+b.stall); int(took) > most {
 		t.Errorf("it took %v, more than %v", took, time.Duration(most))
 	}
@@ -179,7 +179,7 @@ func playLimited(t *testing.T, b *backend, m mode, kind string, fault *onceqtest
 	return calls
 }
 
-// rival is a process with a queue of its own, whose jobs are under the same limit. It is always well.
+// rival is a process with a queue of its own, whose jobs are under the same limit. It is well.
 func (w *world) rival(ran *turns) (end func()) {
 	w.Helper()
 	conn, err := w.db.connect(new(onceqtest.Process))

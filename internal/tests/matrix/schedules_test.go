@@ -154,8 +154,8 @@ func playScheduled(t *testing.T, b *backend, deploys bool, fault *onceqtest.Faul
 		case deploys:
 			from = changed
 		}
-		// A scheduler may find out late since when its entry is known, where its first calls go wrong.
-		// What an old schedule has not sent when all have the changed one is not sent.
+		// A scheduler may find out late since when its entry is known, where its first calls go
+		// wrong. What an old schedule has not sent when all have the changed one is not sent.
 		sure := from
 		if fault != nil && i == 0 {
 			sure = from.Add(b.lease + b.second)
