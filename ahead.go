@@ -33,8 +33,9 @@ func (in *intake) patience() ahead.Queue {
 	}
 }
 
-// tooFarAhead refuses a message that its queue cannot keep until due. One that can be sent anew is
-// refused only where it would not come again if that fails.
+// tooFarAhead refuses a message that its queue cannot keep until due. Where it can be sent anew, it
+// is not refused: there is time for that when it comes again. If it would not come again, the
+// refusal says Back, too: it is sent anew now, and refused only where that cannot be done.
 func (in *intake) tooFarAhead(m *broker.Message, due time.Time) *engine.Refusal {
 	return in.refuseFor(in.patience(), m, due)
 }
@@ -45,15 +46,21 @@ func (in *intake) refuseFor(q ahead.Queue, m *broker.Message, due time.Time) *en
 	}
 	now := time.Now()
 	why := q.Refuses(due, m.Published, now, m.Attempt)
-	if why == "" || in.carry.able(m) && q.Refuses(now.Add(min(due.Sub(now), q.Step())), m.Published, now, m.Attempt) == "" {
+	able, step := in.carry.able(m), min(due.Sub(now), q.Step())
+	if why == "" || able && q.Refuses(now.Add(step), m.Published, now, m.Attempt) == "" {
 		return nil
 	}
 	from := q.From(due)
-	return &engine.Refusal{Class: ClassTooEarly, Err: fmt.Errorf("onceq: the job is %s; it can be sent from %s on", why, from.UTC().Format(time.RFC3339))}
+	no := &engine.Refusal{Class: ClassTooEarly, Err: fmt.Errorf("onceq: the job is %s; it can be sent from %s on", why, from.UTC().Format(time.RFC3339))}
+	if able {
+		no.Back, no.Delay = engine.Outcome(OutcomeEarly), step
+	}
+	return no
 }
 
 // tooLong is the handler's error. But where it postpones the job for longer than the queue can keep
-// its message, and nothing carries that, the job fails, and its letter keeps it.
+// its message, and nothing carries that, the job fails, and its letter keeps it. Where the message
+// comes for the last time, and can be sent anew, that is done before the job's end is recorded.
 func (in *intake) tooLong(r *run, err error) error {
 	if err == nil {
 		return nil // before p, which errors.As moves to the heap
@@ -68,13 +75,22 @@ func (in *intake) tooLong(r *run, err error) error {
 	if no == nil {
 		return err
 	}
-	_ = in.refuseOutlasting(r, no)
-	return Permanent(verdict.Classed(ClassTooEarly, "%w: %w", no.Err, err))
+	if no.Back == "" {
+		_ = in.refuseOutlasting(r, no)
+		return Permanent(verdict.Classed(ClassTooEarly, "%w: %w", no.Err, err))
+	}
+	no.Err = fmt.Errorf("%w: %w", no.Err, err)
+	r.SetCarryOr(no)
+	return err
 }
 
 // refuseOutlasting turns a message away that its queue cannot keep, and says so in the log: at the
-// first such message, and then each engine.TellAgain while they come.
+// first such message, and then each engine.TellAgain while they come. Of one that is to be sent
+// anew it says so when that has failed.
 func (in *intake) refuseOutlasting(r *run, no *engine.Refusal) *engine.Refusal {
+	if no.Back != "" && r.CarryOr() == nil {
+		return no
+	}
 	if since, tell := in.foreign.outlasting.shouldTell(); tell {
 		in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: jobs are due later than their queue can keep them, and become dead letters. Let them wait in a queue that keeps messages, in PostgreSQL or SQLite, or send them later",
 			engine.ForSo(since), slog.String("job", r.Name()), slog.Any("error", no.Err))
@@ -89,15 +105,15 @@ func (in *intake) refuseOutlasting(r *run, no *engine.Refusal) *engine.Refusal {
 
 // carrier sends messages anew.
 type carrier struct {
+	in         *intake
 	to         broker.Sender
-	call       time.Duration // bounds one call
-	settle     time.Duration // for how long a copy is tried to be sent
-	ordered    bool          // it orders groups
-	patience   func() ahead.Queue
-	log        *slog.Logger
+	call       time.Duration                             // bounds one call
+	settle     time.Duration                             // for how long a copy is tried to be sent
+	ordered    bool                                      // it orders groups
 	keyOf      func(*broker.Message) (dedupe.Key, error) // nil = the metadata have the key
 	queue      *batch.Queue[*run]
 	acks, back func(*run)
+	patience   func() ahead.Queue
 	told       told         // of the spell in which copies are refused
 	hung       atomic.Int32 // calls that are not waited for any more
 }
@@ -111,19 +127,41 @@ func (c *carrier) able(m *broker.Message) bool {
 // dueAt is when a message that is given back is due, and whether its job was postponed. Zero = its
 // wait is no such.
 func dueAt(r *run) (due time.Time, postponed bool) {
-	switch r.Outcome {
-	case engine.Postponed:
+	switch is := r.Outcome; { // "" = it is carried before its end is known
+	case is == engine.Postponed, is == "" && !r.Unclaimed():
 		return r.Due(), true
-	case engine.Outcome(OutcomeEarly):
+	case is == engine.Outcome(OutcomeEarly), is == "":
 		return time.Now().Add(early(r.Message, false)), false
 	}
 	return time.Time{}, false
 }
 
+// carryFirst sends a message anew that comes for the last time, before the run's end is known.
+func (c *carrier) carryFirst(r *run) {
+	if !c.isSame(r) {
+		c.letterInstead(r, errors.New("onceq: by ProcessorConfig.Key its copy has another key"))
+		return
+	}
+	c.queue.Add(r)
+}
+
+// letterInstead ends a run whose message comes for the last time, and cannot be sent anew.
+func (c *carrier) letterInstead(r *run, err error) {
+	no := r.CarryOr()
+	no.Err = fmt.Errorf("%w; and it cannot be sent anew: %w", no.Err, err)
+	_ = c.in.refuseOutlasting(r, no)
+	c.in.e.Carried(r, false)
+}
+
 // takes reports whether the run's message is sent anew, and sees to it. It is, where its job is
 // postponed for longer than one step, and where it could come only once more: then there is one
-// more receive to try it again, or to refuse it. What is given back instead comes after one step.
+// more receive to try it again. What is given back instead comes after one step.
 func (c *carrier) takes(r *run) bool {
+	if r.IsCarried() {
+		r.Action = engine.Ack
+		c.acks(r)
+		return true
+	}
 	m := r.Message
 	due, postponed := dueAt(r)
 	left := time.Until(due)
@@ -175,15 +213,20 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 	for i, r := range rs {
 		e := broker.ErrAt(err, i)
 		c.tellRefused(r, e)
-		switch {
+		switch last := r.CarryOr() != nil; {
+		case e == nil && last:
+			c.in.e.Carried(r, true)
+		case last && r.IsOver(): // Run has ended without it
+		case last && !r.Repeats(c.settle):
+			c.letterInstead(r, e)
 		case e == nil:
 			r.Anew()
 			r.Action = engine.Ack
 			c.acks(r)
-		case r.Repeats(c.settle):
+		case last || r.Repeats(c.settle):
 			time.AfterFunc(retry.Pause(r.Tries()), func() { c.queue.Add(r) })
 		default:
-			c.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: a message that waits for longer than its queue keeps it could not be sent anew; it is given back, and becomes a dead letter of class too-early where it would not come again",
+			c.in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: a message that waits for longer than its queue keeps it could not be sent anew; it is given back, and becomes a dead letter of class too-early where it would not come again",
 				slog.String("job", r.Name()), slog.Any("error", e))
 			r.Anew()
 			r.Verdict.Delay = min(r.Verdict.Delay, c.patience().Step())
@@ -200,7 +243,7 @@ func (c *carrier) tellRefused(r *run, err error) {
 		return
 	}
 	if since, tell := c.told.shouldTell(); tell {
-		c.log.LogAttrs(r.Flow().Terms.Base, slog.LevelWarn, "onceq: messages cannot be sent anew that wait for longer than their queue keeps them; while that lasts they are given back, and become dead letters of class too-early where they would not come again. Does the worker have the right to send to WorkerConfig.Carry?",
+		c.in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelWarn, "onceq: messages cannot be sent anew that wait for longer than their queue keeps them; while that lasts they are given back, and become dead letters of class too-early where they would not come again. Does the worker have the right to send to WorkerConfig.Carry?",
 			engine.ForSo(since), slog.String("job", r.Name()), slog.Any("error", err))
 	}
 }

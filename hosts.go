@@ -73,6 +73,7 @@ func (in *intake) heldBack(r *run) *engine.Refusal {
 
 func (h deliveryHost) Takeover(*run, *dedupe.Claim) bool { return false }
 func (h deliveryHost) StoreErred(*run, error, bool)      {}
+func (h deliveryHost) Carry(r *run)                      { h.carry.carryFirst(r) }
 func (h deliveryHost) Broke(*run, any)                   {}
 func (h deliveryHost) Observe(r *run) {
 	if d, ran := r.Took(); ran {
@@ -241,6 +242,8 @@ func (h callHost) Takeover(_ *run, c *dedupe.Claim) bool {
 	h.inWait, h.age = c.Left, c.Age
 	return false
 }
+
+func (h callHost) Carry(*run) {} // it has no message
 
 func (h callHost) StoreErred(r *run, err error, open bool) {
 	h.mu.Lock()

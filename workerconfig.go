@@ -53,9 +53,9 @@ type WorkerConfig struct {
 	// The worker needs the right to send to it. Give the Sender that the job's producer has: one
 	// that encrypts, where bodies are encrypted. What it sends must come to this queue's workers
 	// alone. A topic with other subscriptions would give them the copy, too. Where a copy cannot
-	// be sent, an ERROR says so, the message is given back, and it becomes a letter before its
-	// queue drops it. Messages of an ordered group, and those without onceq's metadata, are never
-	// sent anew.
+	// be sent, an ERROR says so, and the message is given back. It becomes a letter where it comes
+	// for the last time, and still cannot be sent for SettleTimeout. Messages of an ordered group,
+	// and those without onceq's metadata, are never sent anew.
 	//
 	// Experimental: it may change in any minor version. docs/release.md says what that means.
 	Carry broker.Sender

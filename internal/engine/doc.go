@@ -34,7 +34,8 @@
 //  9. What the handler returned, and what cut it off, is judged (work.go, handled; verdict.Of). The
 //     slot is free (slots.go, Flow.returned).
 //  10. The end is settled under the token until the store has answered (settle.go, settleBatch,
-//     settled): the status that is stored decides.
+//     settled): the status that is stored decides. Where the job waits, and its message comes for
+//     the last time, that is sent anew before (Host.Carry; work.go, Carried).
 //  11. What failed or is parked gets its dead letter first (letter.go, letter, putBatch).
 //  12. It gets its one disposition (finish.go, finish): the host observes it, the flow moves its
 //     group on, and the host acks, nacks or leaves the message (Host.Ended; onceq: worker.go),
@@ -54,10 +55,11 @@
 //	                                                              tries
 //	                   the carrier of claims                      Token, Fence, Attempt, Said, asked,
 //	                                                              known, Verdict, later, tries
-//	                   if turned away: the carrier of letters     later, tries
+//	                   if turned away: carrier of letters, copies later, tries
 //	                   if handed back: who does that              Outcome
 //	claimed, running   the handler's goroutine                    whole, Ran, began, later
 //	settling, settled  who has raised it to settling              Verdict, ended, later, tries
+//	                   the carrier of copies (Host.Carry)         Verdict, later, tries
 //	                   the carrier of settlements                 Verdict, later, tries
 //	                   the carrier of letters                     later, tries
 //	over               who has raised it, before Host.Ended       Action, Outcome, Verdict.Delay,

@@ -20,6 +20,7 @@ func (quietHost) StoreErred(*Run[job], error, bool)      {}
 func (quietHost) Start(*Run[job])                        {}
 func (quietHost) Handle(*Run[job]) error                 { return nil }
 func (quietHost) Broke(*Run[job], any)                   {}
+func (quietHost) Carry(*Run[job])                        {}
 func (quietHost) Observe(*Run[job])                      {}
 func (quietHost) Ended(r *Run[job])                      { r.f.letGo(r) }
 

@@ -25,6 +25,9 @@ type Host[J any] interface {
 	// Broke is told that the handler has panicked with v, or has ended its goroutine (v is nil).
 	// The handler's goroutine calls it, when the end is on its way.
 	Broke(r *Run[J], v any)
+	// Carry sends the run's message anew, because it comes for the last time, and then calls
+	// Engine.Carried. It must not block. The run has a CarryOr.
+	Carry(r *Run[J])
 	// Observe tells of the run's end, before Ended.
 	Observe(r *Run[J])
 	// Ended acts on the disposition, and has the flow forget the run.
@@ -63,7 +66,8 @@ const (
 )
 
 // Refusal is why a message is not claimed at all. It becomes a dead letter of the class, or is
-// given back.
+// given back. Where it says both, its host sends the message anew (Carry), and it becomes a letter
+// where that cannot be done.
 type Refusal struct {
 	Class string
 	Err   error

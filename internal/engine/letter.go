@@ -176,6 +176,9 @@ func (en *Engine[J]) putAgain(r *Run[J], rec *dedupe.Record) {
 // turnAway dead-letters a message for which no claim was won, or gives it back.
 func (en *Engine[J]) turnAway(r *Run[J], no *Refusal) {
 	switch {
+	case no.Back != "" && no.Class != "":
+		r.SetCarryOr(no)
+		r.f.Host.Carry(r)
 	case no.Back != "":
 		en.finish(r, Nack, no.Delay, no.Back)
 	default:

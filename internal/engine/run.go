@@ -117,8 +117,10 @@ type later struct {
 	why     string      // it was postponed, for people
 	limiter string      // that has postponed it; "" = none has
 	timeout *time.Timer // of the job, where the manager does not keep its claim
+	carryOr *Refusal    // its message comes for the last time: what follows if no copy can be sent
 	dead    broker.Letter
 	fit     letter.Fit    // how far the letter has been shrunk
+	carried bool          // its message was sent anew
 	giveUp  time.Time     // when the present step is no longer repeated
 	alone   time.Time     // since when the store errs on this run alone
 	failing time.Duration // since the engine's epoch: when a call first failed that had no entry but this run
@@ -211,6 +213,27 @@ func (r *Run[J]) Limiter() string {
 	}
 	return l.limiter
 }
+
+// SetCarryOr says that the run's message comes for the last time, and can be sent anew: no follows
+// where that fails. The handler's goroutine calls it, or who admits the run.
+func (r *Run[J]) SetCarryOr(no *Refusal) { r.ensureLater().carryOr = no }
+
+// CarryOr is what SetCarryOr was told; nil = nothing.
+func (r *Run[J]) CarryOr() *Refusal {
+	if l := r.later.Load(); l != nil {
+		return l.carryOr
+	}
+	return nil
+}
+
+// IsCarried reports whether the run's message was sent anew before its end was known.
+func (r *Run[J]) IsCarried() bool {
+	l := r.later.Load()
+	return l != nil && l.carried
+}
+
+// IsOver reports whether the run has its disposition, or was given up.
+func (r *Run[J]) IsOver() bool { return r.isOver() }
 
 // Anew begins another step of a run that is over, with its own tries.
 func (r *Run[J]) Anew() { r.tries = 0 }

@@ -146,7 +146,8 @@ func (en *Engine[J]) handled(r *Run[J], err error, returned bool) (took time.Dur
 	case durations.IsBare(v.Delay):
 		en.askUnit(r, v.Delay)
 	}
-	if v.To == dedupe.Released && v.Class == verdict.Postponed {
+	postponed := v.To == dedupe.Released && v.Class == verdict.Postponed
+	if postponed {
 		l := r.ensureLater()
 		l.due, l.why = time.Now().Add(v.Delay), verdict.Text(err)
 		if l.limiter = verdict.LimiterOf(err); l.limiter != "" {
@@ -158,8 +159,32 @@ func (en *Engine[J]) handled(r *Run[J], err error, returned bool) (took time.Dur
 		en.finish(r, Leave, 0, LeaseLost)
 		return took
 	}
+	if postponed && r.CarryOr() != nil {
+		r.Verdict, r.ended, r.tries = v, ended, 0
+		r.f.Host.Carry(r)
+		return took
+	}
 	en.settleRun(r, v, ended)
 	return took
+}
+
+// Carried is told that the message of a run, which comes for the last time, was sent anew, or
+// cannot be. A host's goroutine calls it, and has the run until then. The copy is stored before
+// anything else is recorded: a crash then leaves two messages of one key, and not one too few.
+func (en *Engine[J]) Carried(r *Run[J], stored bool) {
+	l := r.later.Load()
+	no := l.carryOr
+	l.carried = stored
+	switch {
+	case r.Unclaimed() && stored:
+		en.finish(r, Nack, no.Delay, no.Back) // the host acks it, because it was carried
+	case r.Unclaimed():
+		en.letter(r, no.Class, verdict.Text(no.Err), 0, 0, time.Now())
+	case stored:
+		en.settleRun(r, r.Verdict, r.ended)
+	default:
+		en.settleRun(r, verdict.Verdict{To: dedupe.Failed, Class: no.Class, Text: verdict.Text(no.Err)}, r.ended)
+	}
 }
 
 // overdue handles a handler that returned an error just when we would have cancelled it: its

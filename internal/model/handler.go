@@ -157,6 +157,7 @@ func (m *model) end(s *state, i int, text string, e verdict.Ending) {
 	e.LastTry = w.attempt >= m.c.MaxAttempts
 	m.verdict(w, verdict.Judge(e))
 	m.step(i, text, n)
+	m.carryFirst(&n, i)
 }
 
 // allSteps are those of a handler with steps.

@@ -98,6 +98,8 @@ type worker struct {
 	acted     bool  // the external effect has happened in this run
 	let       bool  // its limiter has let the job begin
 	postponed bool  // while settling
+	last      bool  // its queue brings its message for the last time: a copy is sent before anything else
+	carried   bool  // while settling: that copy is stored
 	saved     uint8 // the steps that the worker knows to be saved
 	did       uint8 // the steps that it has run since
 	owes      bool  // steps that a left-out rule has put into the wrong order are still to come

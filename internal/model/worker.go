@@ -58,6 +58,7 @@ func (m *model) claiming(s *state, i int) {
 	if m.c.Carries && s.rec.token != ownToken(i) && s.late.token != ownToken(i) {
 		n := m.from(s)
 		m.carry(&n, i)
+		n.w[i].last = n.w[i].pc == carrying
 		m.step(i, "finds its message too early for its queue", n)
 	}
 	n := m.from(s)
@@ -268,6 +269,10 @@ func (m *model) settled(s *state, i int, status dedupe.Status) {
 			s.w[i].word = true
 			return
 		}
+		if w.carried {
+			m.ack(s, i, true)
+			return
+		}
 		if w.postponed && m.c.Carries {
 			s.dropToken(i)
 			m.carry(s, i)
@@ -338,12 +343,45 @@ func (m *model) carry(s *state, i int) {
 	s.w[i] = worker{pc: carrying, reopens: it.fence, payload: it.payload, old: it.old, word: it.word}
 }
 
+// carryFirst makes the worker send its message anew, and then record that its job is postponed.
+func (m *model) carryFirst(s *state, i int) {
+	if it := s.held(i); it != nil && m.c.Carries && s.w[i].postponed {
+		n := m.from(s)
+		n.w[i].pc, n.w[i].last = carrying, true
+		n.w[i].reopens, n.w[i].old, n.w[i].word = it.fence, it.old, it.word
+		m.step(i, "sends its message anew before it records the end, because its queue brings it for the last time", n)
+	}
+}
+
+// carried acts on a copy that is stored, or that cannot be sent.
+func (m *model) carried(s *state, i int, stored bool) {
+	w := &s.w[i]
+	switch {
+	case w.last && w.postponed && stored:
+		w.pc, w.carried = settling, true
+		w.reopens, w.last, w.old, w.word = 0, false, false, false
+	case w.last && w.postponed:
+		m.verdict(w, verdict.Verdict{To: dedupe.Failed})
+	case stored:
+		m.ack(s, i, true)
+	case w.last:
+		m.letter(s, i, noFence)
+	default:
+		s.leave(i)
+	}
+}
+
 func (m *model) carrying(s *state, i int) {
 	w := &s.w[i]
 	if m.without(CarryUntilKnown) {
 		n := m.from(s)
-		m.ack(&n, i, true)
+		m.carried(&n, i, true)
 		m.fault(i, "sends a copy, which is lost, and goes on", n)
+	}
+	if w.last {
+		n := m.from(s)
+		m.carried(&n, i, false)
+		m.fault(i, "cannot send a copy", n)
 	}
 	if m.without(CarryBeforeAck) && !w.owes {
 		n := m.from(s)
@@ -360,7 +398,7 @@ func (m *model) carrying(s *state, i int) {
 		if w.owes {
 			n.leave(i)
 		} else {
-			m.ack(&n, i, true)
+			m.carried(&n, i, true)
 		}
 		m.step(i, "sends a copy", n)
 	} else {

@@ -49,6 +49,7 @@ var worlds = []struct {
 	{"carried, park", Config{External: true, Policies: parks, Carries: true, Drains: true, MaxAttempts: 1, Items: 2}},
 	{"carried, late packets", Config{Tx: true, Policies: reruns, Carries: true, LatePackets: true, Once: true, MaxAttempts: 1, Items: 1}},
 	{"carried steps", Config{Steps: true, Policies: reruns, Carries: true, MaxAttempts: 1, Items: 2}},
+	{"carried steps, park", Config{Steps: true, Policies: parks, Carries: true, Once: true, MaxAttempts: 1, Items: 1}},
 	{"cancelled, transactions", Config{Tx: true, Policies: reruns, Cancels: true, MaxAttempts: 1, Items: 2}},
 	{"cancelled, park", Config{External: true, Policies: parks, Cancels: true, MaxAttempts: 1, Items: 2}},
 	{"cancelled, kept", Config{Tx: true, Policies: reruns, Cancels: true, HoldsBack: true, Redrive: true, Drains: true, Once: true, MaxAttempts: 1, Items: 2}},

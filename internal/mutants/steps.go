@@ -46,13 +46,45 @@ var stepped = []mutant{
 	},
 	{
 		File: "internal/ahead/ahead.go", Text: "if q.Receives > 0 && receive+2 > q.Receives {", With: "if false {",
-		Package: "internal/coretest/jobs", Test: "TestCarriedForItsReceives",
-		Why: "short postponements use up the queue's receives, and its redrive takes the message",
+		Package: "internal/coretest/jobs", Test: "TestCarriedBeforeTheLastReceive",
+		Why: "a copy is tried at the last receive alone, and a moment's outage then makes a letter of the job",
 	},
 	{
-		File: "ahead.go", Text: "in.carry.able(m) && q.Refuses(now.Add(min(due.Sub(now), q.Step())), m.Published, now, m.Attempt) == \"\"", With: "in.carry.able(m)",
+		File: "ahead.go", Text: "able && q.Refuses(now.Add(step), m.Published, now, m.Attempt) == \"\"", With: "able",
 		Package: "internal/coretest/jobs", Test: "TestWaitsThatNothingCarries/refused",
 		Why: "the queue deletes a job whose copies it has refused",
+	},
+	{
+		File: "ahead.go", Text: "	if able {\n", With: "	if false {\n",
+		Package: "internal/coretest/jobs", Test: "TestOldMessageIsCarried",
+		Why: "a job becomes a letter at its message's last receive, although it could be sent anew",
+	},
+	{
+		File: "ahead.go", Text: "case last && !r.Repeats(c.settle):", With: "case last:",
+		Package: "internal/coretest/jobs", Test: "TestCarriedUnderFaults/the_copy_is_refused_for_a_while",
+		Why: "a moment's trouble makes a letter of a job",
+	},
+	{
+		File: "ahead.go", Text: "	if !c.isSame(r) {\n", With: "	if false {\n",
+		Package: "internal/coretest/jobs", Test: "TestCarriedForItsReceives/by_the_broker's_id",
+		Why: "at the last receive a job is sent anew under another key",
+	},
+	{
+		Rule: "contracts: A message is acked after its job was seen done, after its letter is stored",
+		File: "internal/engine/work.go", Text: "	case stored:\n", With: "	case true:\n",
+		Package: "internal/coretest/jobs", Test: "TestCarriedUnderFaults/the_copy_is_refused/postponed",
+		Why: "a job is recorded as postponed whose message comes no more",
+	},
+	{
+		Rule: "protocol: Where a job has to wait, and its message comes for the last time",
+		File: "internal/engine/work.go", Text: "	if postponed && r.CarryOr() != nil {\n", With: "	if false {\n",
+		Package: "internal/coretest/jobs", Test: "TestCarriedUnderFaults/the_copy_is_refused/postponed",
+		Why: "a job is recorded as postponed before its copy is stored, and then no message brings it",
+	},
+	{
+		File: "ahead.go", Text: "	if r.IsCarried() {\n", With: "	if false {\n",
+		Package: "internal/coretest/jobs", Test: "TestCarriedUnderFaults/well",
+		Why: "the queue dead-letters a message whose copy is stored",
 	},
 	{
 		File: "ahead.go", Text: "return c != nil && m.Meta != nil && !(c.ordered && m.Group != \"\")", With: "return c != nil && m.Meta != nil",
@@ -106,7 +138,7 @@ var stepped = []mutant{
 		Why: "a queue leaves out the second copy of a job, and its message is acked: the job is lost",
 	},
 	{
-		File: "ahead.go", Text: "then == now", With: "then == now && r.Key.Key != \"\"",
+		File: "ahead.go", Text: "then == now", With: "then == now && o.Body == nil",
 		Package: "internal/coretest/jobs", Test: "TestCarriedUnderAKeyOfTheUsers",
 		Why: "a job that sleeps for longer than its queue keeps it becomes a letter, because a user's Key is set",
 	},

@@ -72,6 +72,17 @@ func carrying(c *copies) rig.Option {
 
 const day = 24 * time.Hour
 
+// asleep is a handler that sleeps for d, and counts how often it wakes.
+func asleep(d time.Duration, woke *int) onceq.HandlerFunc {
+	return func(ctx context.Context, j *onceq.Job) error {
+		err := onceq.Sleep(ctx, j, "trial", d)
+		if err == nil {
+			*woke++
+		}
+		return err
+	}
+}
+
 // TestCarried plays a job that sleeps for longer than its queue delays a message.
 func TestCarried(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -261,13 +272,7 @@ func TestCarriedForItsReceives(t *testing.T) {
 // lasts longer than the queue keeps a message, and so does a not-before.
 func TestCarriedUnderAKeyOfTheUsers(t *testing.T) {
 	to, woke := &copies{}, 0
-	rig.Bubble(t, func(ctx context.Context, j *onceq.Job) error {
-		err := onceq.Sleep(ctx, j, "trial", 10*day)
-		if err == nil {
-			woke++
-		}
-		return err
-	}, func(r *rig.Rig) {
+	rig.Bubble(t, asleep(10*day, &woke), func(r *rig.Rig) {
 		r.Send("a")
 		r.RunFor(11 * day)
 		r.WantStatus("a", dedupe.Done)
