@@ -75,7 +75,8 @@ func (in *intake) tooLong(r *run, err error) error {
 	if no == nil {
 		return err
 	}
-	if _ = in.refuseOutlasting(r, no); no.Back == "" {
+	if no.Back == "" {
+		_ = in.refuseOutlasting(r, no)
 		return Permanent(verdict.Classed(ClassTooEarly, "%w: %w", no.Err, err))
 	}
 	no.Err = fmt.Errorf("%w: %w", no.Err, err)

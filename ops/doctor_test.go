@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,6 +30,7 @@ type set struct {
 	broker.Broker
 	policy broker.RedrivePolicy
 	err    error
+	away   error // of its depth
 	hangs  chan struct{}
 }
 
@@ -39,15 +43,23 @@ func (s *set) Redrive(context.Context) (broker.RedrivePolicy, error) {
 	return s.policy, s.err
 }
 
+func (s *set) Depth(ctx context.Context) (broker.Depth, error) {
+	if s.away != nil {
+		return broker.Depth{}, s.away
+	}
+	return s.Broker.(broker.Depther).Depth(ctx)
+}
+
 // checked is a store whose table has faults, and whose clock is off.
 type checked struct {
 	counted
-	fs  []dedupe.Fault
-	off time.Duration
+	fs   []dedupe.Fault
+	off  time.Duration
+	away error
 }
 
 func (c *checked) Check(context.Context) ([]dedupe.Fault, error) { return c.fs, nil }
-func (c *checked) Now(context.Context) (time.Time, error)        { return time.Now().Add(c.off), nil }
+func (c *checked) Now(context.Context) (time.Time, error)        { return time.Now().Add(c.off), c.away }
 
 // patient is a queue in whose world nothing is to be found.
 type patient struct {
@@ -131,6 +143,15 @@ func (p *patient) holds(d time.Duration) {
 	}
 }
 
+// dies leaves a seat of a worker that had a job, and was not seen for ten minutes.
+func (p *patient) dies(owner string) {
+	l := p.claim(time.Minute, owner)
+	p.sit(owner, func(c *control.WorkerStatus) {
+		c.Jobs = []control.RunningJob{{Key: key.Key, At: time.Now(), Attempt: 1, Fence: l.Fence}}
+	})
+	p.wait(10 * time.Minute)
+}
+
 // fails leaves a failed key, ago.
 func (p *patient) fails(ago time.Duration) uint64 {
 	l := p.claim(time.Minute, "w")
@@ -170,13 +191,16 @@ func TestDoctorChecks(t *testing.T) {
 		"a worker's clock": {"clocks", "the clock of w-2 is +5.0s off", func(p *patient) {
 			p.sit("w-2", func(c *control.WorkerStatus) { c.At = time.Now().Add(5 * time.Second) })
 		}},
-		"another Scope":          {"settings", `workers differ in Scope: "order" (1: w-2), "orders" (1: w-1)`, func(p *patient) { p.sit("w-2", func(c *control.WorkerStatus) { c.Scope = "order" }) }},
-		"another Retention":      {"settings", "differ in Retention", func(p *patient) { p.sit("w-2", func(c *control.WorkerStatus) { c.Retention = 40 * day }) }},
-		"another Timeout":        {"settings", "differ in MaxAttempts, Timeout and DrainTimeout", func(p *patient) { p.sit("w-2", func(c *control.WorkerStatus) { c.Timeout = time.Hour }) }},
-		"another version":        {"settings", `differ in version: "v1" (1: w-1), "v2" (1: w-2)`, func(p *patient) { p.sit("w-2", func(c *control.WorkerStatus) { c.Version = "v2" }) }},
-		"a worker in an outage":  {"seats", "the store does not answer", func(p *patient) { p.sit("w-2", func(c *control.WorkerStatus) { c.Outage = "store" }) }},
-		"a worker without rules": {"seats", "cannot read operators' rules", func(p *patient) { p.sit("w-2", func(c *control.WorkerStatus) { c.NoRules = "denied" }) }},
-		"the table":              {"table", "no index", func(p *patient) { p.table.fs = []dedupe.Fault{{Text: "it has no index", Mend: "Migrate"}} }},
+		"another Scope":           {"settings", `workers differ in Scope: "order" (1: w-2), "orders" (1: w-1)`, func(p *patient) { p.sit("w-2", func(c *control.WorkerStatus) { c.Scope = "order" }) }},
+		"another Retention":       {"settings", "differ in Retention", func(p *patient) { p.sit("w-2", func(c *control.WorkerStatus) { c.Retention = 40 * day }) }},
+		"another Timeout":         {"settings", "differ in MaxAttempts, Timeout and DrainTimeout", func(p *patient) { p.sit("w-2", func(c *control.WorkerStatus) { c.Timeout = time.Hour }) }},
+		"another version":         {"settings", `differ in version: "v1" (1: w-1), "v2" (1: w-2)`, func(p *patient) { p.sit("w-2", func(c *control.WorkerStatus) { c.Version = "v2" }) }},
+		"another policy":          {"settings", "differ in Defaults.Interrupted", func(p *patient) { p.sit("w-2", func(c *control.WorkerStatus) { c.Interrupted = "park" }) }},
+		"a dead worker":           {"seats", "worker w-2 has not been seen for 10m0s, and may have left jobs", func(p *patient) { p.dies("w-2") }},
+		"a dead one's job, taken": {change: func(p *patient) { p.dies("w-2"); p.settle(p.claim(time.Minute, "w-1"), dedupe.Done, "") }},
+		"a worker in an outage":   {"seats", "the store does not answer", func(p *patient) { p.sit("w-2", func(c *control.WorkerStatus) { c.Outage = "store" }) }},
+		"a worker without rules":  {"seats", "cannot read operators' rules", func(p *patient) { p.sit("w-2", func(c *control.WorkerStatus) { c.NoRules = "denied" }) }},
+		"the table":               {"table", "no index", func(p *patient) { p.table.fs = []dedupe.Fault{{Text: "it has no index", Mend: "Migrate"}} }},
 		"a service": {"sqs", "delays", func(p *patient) {
 			p.do.Services = []ops.ServiceCheck{{Check: "sqs", Ask: func(context.Context) ([]dedupe.Fault, error) {
 				return []dedupe.Fault{{Text: "it delays", Mend: "do not"}}, nil
@@ -188,6 +212,7 @@ func TestDoctorChecks(t *testing.T) {
 		"a drain for ever":             {change: func(p *patient) { p.slow(40*time.Second, 1<<62) }},
 		"no DrainTimeout at all":       {"drain", "a deploy would cut 100 %", func(p *patient) { p.slow(time.Second, -1) }},
 		"a pause":                      {"pauses", "paused for 2h0m0s by ana: bank", func(p *patient) { p.pause(2 * time.Hour) }},
+		"the store went back":          {"pauses", "the store went back in time (fence 7 after 9)", func(p *patient) { p.wentBack(time.Hour) }},
 		"a fresh pause":                {change: func(p *patient) { p.pause(time.Minute) }},
 		"a lease that is nearly over":  {"leases", "1 of 1 claims that live workers hold end within 5s (one in 3s)", func(p *patient) { p.holds(3 * time.Second) }},
 		"a lease":                      {change: func(p *patient) { p.holds(25 * time.Second) }},
@@ -204,7 +229,9 @@ func TestDoctorChecks(t *testing.T) {
 			p.do.Letters = true
 		}},
 	}
+	set, asked := map[string]bool{}, map[string]bool{"pubsub": true} // TestPubSubPlace asks it
 	for name, w := range worlds {
+		set[w.check] = true
 		t.Run(name, func(t *testing.T) {
 			bubble(t, ops.Options{}, func(r *rig) {
 				p := newPatient(r)
@@ -217,12 +244,26 @@ func TestDoctorChecks(t *testing.T) {
 					r.Errorf("found %+v, want %s: %s\n%+v", found, w.check, w.want, all)
 				}
 				for _, c := range all {
+					asked[c.Check] = true
 					if c.Err != nil {
 						r.Errorf("%s: %v", c.Check, c.Err)
 					}
 				}
 			})
 		})
+	}
+	page := must(os.ReadFile("../docs/doctor.md")) // for reach and rights see TestDoctorAway, TestDoctorRights
+	for _, row := range regexp.MustCompile("(?m)^\\| (`\\w+`(?:, `\\w+`)*) \\|").FindAllSubmatch(page, -1) {
+		for name := range strings.SplitSeq(string(row[1]), ", ") {
+			name = strings.Trim(name, "`")
+			if !set[name] && !slices.Contains([]string{"reach", "rights", "pubsub"}, name) {
+				t.Errorf("no world sets off the check %s of docs/doctor.md", name)
+			}
+			delete(asked, name)
+		}
+	}
+	if len(asked) > 0 {
+		t.Errorf("docs/doctor.md has no row of %v", asked)
 	}
 }
 
@@ -256,6 +297,39 @@ func TestDoctorHangs(t *testing.T) {
 			r.Errorf("%v, want %v", errs, want)
 		}
 	})
+}
+
+// TestDoctorAway: each part that is away is named, and no finding.
+func TestDoctorAway(t *testing.T) {
+	for part, leave := range map[string]func(p *patient){
+		"queue":             func(p *patient) { p.queue.away = errors.New("no route") },
+		"dead-letter queue": func(p *patient) { p.dead.away = errors.New("no route") },
+		"store": func(p *patient) {
+			p.store.FailsAs(func(onceqtest.Op) error { return errors.New("no route") })
+			p.table.away = errors.New("no route")
+		},
+		"": func(*patient) {},
+	} {
+		bubble(t, ops.Options{}, func(r *rig) {
+			p := newPatient(r)
+			p.sit("w-1", nil)
+			leave(p)
+			found, all := p.doctor(r.Context())
+			said := ""
+			for _, c := range all {
+				if c.Check == "reach" && c.Err != nil {
+					said += fmt.Sprintln(c.State, c.Text, c.Err)
+				}
+			}
+			want := ""
+			if part != "" {
+				want = fmt.Sprintln(ops.CheckNotAsked, "the "+part+" could not be reached", "no route")
+			}
+			if said != want || len(found) > 0 {
+				r.Errorf("%q, want %q; found %v", said, want, found)
+			}
+		})
+	}
 }
 
 // TestDoctorStoreAway: while the store is away what the queue knows is told all the same.

@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/ahead"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // This file owns the checks of Doctor. Each reads answers of a patient and fills its report, in the
@@ -543,7 +544,11 @@ func (p *patient) checkPauses(r *report) {
 		return
 	}
 	for _, rule := range q.Rules {
-		if d := time.Since(rule.Made); rule.Do == control.Pause && d > pausedFor {
+		switch d := time.Since(rule.Made); {
+		case strings.HasPrefix(rule.Reason, controlstore.WentBack):
+			r.find("onceq reconcile "+p.t.label()+" --expect FILE --effects LEDGER tells what was lost and what ran twice; then onceq queue resume "+p.t.label()+" "+rule.ID+" --reason …",
+				"paused by %s at %s: %s. What the store has forgotten may run again", rule.By, rule.Made.UTC().Format(time.RFC3339), rule.Reason)
+		case rule.Do == control.Pause && d > pausedFor:
 			r.find("onceq queue resume "+p.t.label()+" "+rule.ID+" --reason …", "paused for %v by %s: %s; it ends at %s",
 				d.Round(time.Minute), rule.By, rule.Reason, rule.Until.UTC().Format(time.RFC3339))
 		}

@@ -71,13 +71,15 @@ type ReconcileOptions struct {
 	Each func(Finding)
 }
 
-// ReconcileCost is what the look reads of the store, at most, beside the workers' cards.
+// ReconcileCost is what the look reads of the store, at most, beside the workers' cards and the
+// acts in the audit.
 type ReconcileCost struct {
 	// Keys are read once each. Scopes is in how many other scopes a key without a record is looked
 	// for.
 	Keys, Scopes int
-	// Units are read units of DynamoDB for Keys, and Dollars their price on demand in us-east-1; 0
-	// = the store does not bill reads.
+	// Units are what the store bills for Keys, and for a look for acts in the audit: read units in
+	// DynamoDB, documents in Firestore; 0 = it does not bill reads. Dollars are the price of
+	// DynamoDB's on demand in us-east-1; below 0 = the store tells no size, so it is not known.
 	Units   int64
 	Dollars float64
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/controlstore"
 )
 
 // This file owns the look of a reconciliation: what should have run, beside what the store knows,
@@ -58,13 +59,14 @@ func (o *Ops) Reconcile(ctx context.Context, ro ReconcileOptions) (*Evidence, er
 		return e, e.State.WorkersErr // the scopes and the retention are not known
 	}
 	scopes := t.scopesOf(e.State.Workers)
+	j := newJudge(e, &ro, t)
 	if ro.Before != nil {
-		if err := ro.Before(priceOf(ctx, s, n, max(0, len(scopes)-1))); err != nil {
+		audit := controlstore.LeastRead(time.Now().Add(-e.retention), time.Now().Add(time.Minute))
+		if err := ro.Before(priceOf(ctx, s, n, max(0, len(scopes)-1), audit)); err != nil {
 			return e, err
 		}
 	}
 	e.At = clock(ctx, s)
-	j := newJudge(e, &ro, t)
 	if ro.Letters {
 		if j.letters, e.LettersErr = t.lettered(ctx); j.letters == nil {
 			return e, e.LettersErr
@@ -121,18 +123,23 @@ func (s *rows) read(ctx context.Context, ro *ReconcileOptions) (n int, err error
 	return n, nil
 }
 
-// priceOf is what reading n keys costs.
-func priceOf(ctx context.Context, s dedupe.Store, n, scopes int) ReconcileCost {
+// priceOf is what reading n keys costs, and so many records of the audit.
+func priceOf(ctx context.Context, s dedupe.Store, n, scopes int, audit int64) ReconcileCost {
 	c := ReconcileCost{Keys: n, Scopes: scopes}
 	t, ok := broker.As[dedupe.Sized](s)
 	if !ok {
 		return c
 	}
+	size, err := t.Size(ctx)
+	if err != nil { // as in Firestore, where each key is a document whatever its size
+		c.Units, c.Dollars = int64(n)+audit, -1
+		return c
+	}
 	each := int64(1)
-	if size, err := t.Size(ctx); err == nil && size.Records > 0 {
+	if size.Records > 0 {
 		each = max(1, (size.Bytes/size.Records+scanUnit-1)/scanUnit)
 	}
-	c.Units = int64(n) * each
+	c.Units = int64(n)*each + audit
 	c.Dollars = float64(c.Units) * scanDollars / 1e6
 	return c
 }

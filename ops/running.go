@@ -81,8 +81,8 @@ type RunningAct struct {
 	// Letters is how many letters the plan takes. The others count what became of letters so far.
 	Letters                                int
 	Sent, Removed, Purged, Skipped, Failed int
-	// Batches were watched to their end; the last 64. Watched is the batch that is watched, as far
-	// as is known; nil = none is. CanaryWait is how long it is watched.
+	// Batches were watched to their end; the last 64. Watched is the batch that is watched, or was
+	// when the act ended, as far as is known; nil = none. CanaryWait is how long it is watched.
 	Batches    []dlq.Progress
 	Watched    *dlq.Progress
 	CanaryWait time.Duration
@@ -256,7 +256,7 @@ func (r *Running) ended(a *runningAct, rep *dlq.Report, err error) {
 	if a.Audit == "" && !a.under { // nothing was begun
 		delete(r.used, a.plan)
 	}
-	a.Ended, a.Report, a.Err, a.Watched, a.Asks = time.Now(), *rep, err, nil, false
+	a.Ended, a.Report, a.Err, a.Asks = time.Now(), *rep, err, false
 	n := 0
 	for i := len(r.acts) - 1; i >= 0; i-- {
 		if !r.acts[i].Ended.IsZero() {

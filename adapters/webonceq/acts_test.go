@@ -318,7 +318,7 @@ func TestStop(t *testing.T) {
 	if w := n.post(act+"/stop", nil); w.Code != http.StatusConflict {
 		t.Errorf("stopped again: %d", w.Code)
 	}
-	if screen := text(n.get(act).Body.String()); !strings.Contains(screen, "Stopped in order by ben") {
+	if screen := text(n.get(act).Body.String()); !strings.Contains(screen, "Stopped in order by ben") || !strings.Contains(screen, "2 sent · 0 done") {
 		t.Errorf("the screen: %s", screen)
 	}
 }

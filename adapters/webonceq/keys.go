@@ -321,9 +321,10 @@ func (p *Page) keys(a *ask) error {
 	if err != nil {
 		return refusedAct("status: want parked, failed, released, claimed or done")
 	}
-	queue := ""
-	if names := a.queueNames(); len(names) > 0 {
-		queue = cmp.Or(f("queue"), names[0])
+	names, queue := a.queueNames(), f("queue")
+	everywhere := queue == "" && a.who.Queues == nil // in the first queue's store
+	if queue == "" && len(names) > 0 {
+		queue = names[0]
 	}
 	if t, err := a.ops.Target(queue); err != nil || !a.who.sees(t.Name) {
 		return fmt.Errorf("%w: %q", ops.ErrUnknownQueue, queue)
@@ -337,18 +338,31 @@ func (p *Page) keys(a *ask) error {
 		Found                        []found
 		Next                         string
 		Price                        string
-		Scan                         bool
+		Scan, Any                    bool
 	}{
-		Queue: queue, Status: status.String(), Scope: f("scope"), Prefix: f("prefix"), Queues: a.queueNames(),
+		Queue: queue, Status: status.String(), Scope: f("scope"), Prefix: f("prefix"), Queues: names, Any: a.who.Queues == nil,
 		States: []string{"parked", "failed", "released", "claimed", "done"}, Scan: a.r.Method == http.MethodPost,
 	}
+	if everywhere {
+		d.Queue = ""
+	}
 	query := dedupe.Query{Status: status, Scope: d.Scope, Prefix: d.Prefix, Limit: keysPage + 1, After: dedupe.Key{Scope: f("after-scope"), Key: f("after-key")}}
-	var scopes []string
-	if a.who.Queues != nil {
-		if scopes, err = a.ops.Scopes(ctx, queue); err != nil {
-			return err
+	scopes, err := a.ops.Scopes(ctx, queue)
+	if err != nil && a.who.Queues != nil {
+		return err
+	}
+	own := a.who.Queues != nil || !everywhere && len(scopes) > 0
+	if own {
+		query.Limit = 0 // the store has the records of other queues, too
+	}
+	of := map[string]string{} // the queues of scopes, as their workers say
+	if everywhere {
+		for _, name := range slices.Backward(names) {
+			scopes, _ := a.ops.Scopes(ctx, name)
+			for _, scope := range scopes {
+				of[scope] = name
+			}
 		}
-		query.Limit = 0
 	}
 	for r, err := range a.ops.Keys(ctx, queue, ops.KeysQuery{Query: query, Scan: d.Scan}) {
 		if price := (*ops.ScanError)(nil); errors.As(err, &price) {
@@ -361,17 +375,17 @@ func (p *Page) keys(a *ask) error {
 		if err != nil {
 			return err
 		}
-		if a.who.Queues != nil && !slices.Contains(scopes, r.Key.Scope) {
+		if own && !slices.Contains(scopes, r.Key.Scope) {
 			continue
 		}
 		if len(d.Found) == keysPage {
 			last := d.Found[keysPage-1].Key
 			d.Next = url.Values{
-				"queue": {queue}, "status": {d.Status}, "scope": {d.Scope}, "prefix": {d.Prefix}, "after-scope": {last.Scope}, "after-key": {last.Key},
+				"queue": {d.Queue}, "status": {d.Status}, "scope": {d.Scope}, "prefix": {d.Prefix}, "after-scope": {last.Scope}, "after-key": {last.Key},
 			}.Encode()
 			break
 		}
-		d.Found = append(d.Found, a.foundOf(queue, r))
+		d.Found = append(d.Found, a.foundOf(cmp.Or(of[r.Key.Scope], queue), r))
 	}
 	slices.SortStableFunc(d.Found, func(a, b found) int { return a.Updated.Compare(b.Updated) })
 	v.Data = d

@@ -60,7 +60,11 @@ func TestSizes(t *testing.T) {
 		if w.Code != 200 || w.Body.Len() > most {
 			t.Errorf("%s: %d, %d bytes, at most %d may be", path, w.Code, w.Body.Len(), most)
 		}
-		t.Logf("%s has %d bytes", path, w.Body.Len())
+		var zipped bytes.Buffer
+		z := gzip.NewWriter(&zipped)
+		_, _ = z.Write(w.Body.Bytes())
+		_ = z.Close()
+		t.Logf("%s has %d bytes, compressed %d", path, w.Body.Len(), zipped.Len())
 	}
 	plain, zipped := 0, 0
 	for _, name := range []string{"page.css", "live.js"} {

@@ -74,3 +74,27 @@ func TestActsOfOneKnownSo(t *testing.T) {
 		}
 	}
 }
+
+// The rule: the keys of a queue are its own, though its store has those of others, and each key in
+// a list of all leads to its queue, where its letter is. A queue whose scopes nobody knows hides
+// nothing.
+func TestKeysOfAQueue(t *testing.T) {
+	n := newNight(t, &Options{Access: who("ana", All)}).usual()
+	n.card("orders", "w-1/1", control.WorkerStatus{Scope: "shop", Types: []string{"charge"}})
+	n.card("invoices", "w-7/1", control.WorkerStatus{Scope: "bill", Types: []string{"send"}})
+	k := dedupe.Key{Scope: "bill:send", Key: "bill-1"}
+	c := must(n.store.Claim(t.Context(), []dedupe.ClaimRequest{{Key: k, Token: dedupe.Token{9}, TTL: time.Minute, Owner: "w-7/1"}}))[0]
+	must(n.store.Settle(t.Context(), []dedupe.Settlement{{Key: k, Token: c.Lease.Token, To: dedupe.Failed}}))
+	own, other := "/key?key=bill-1&amp;queue=invoices&amp;scope=bill%3Asend", "/key?key=order-1&amp;queue=orders&amp;scope=shop%3Acharge"
+	for query, want := range map[string][2]bool{"": {true, true}, "&queue=": {true, true}, "&queue=invoices": {true, false}, "&queue=orders": {false, true}} {
+		body := n.get("/keys?status=failed" + query).Body.String()
+		if got := [2]bool{strings.Contains(body, own), strings.Contains(body, other)}; got != want {
+			t.Errorf("%s: %v, want %v: %s", query, got, want, body)
+		}
+	}
+	n.ops = must(ops.New([]ops.Target{{Name: "orders", Queue: n.orders, Store: n.store}, {Name: "mails", Queue: n.orders, Store: n.store}}, nil))
+	n.open(&Options{Access: who("ana", All)})
+	if body := n.get("/keys?status=failed&queue=mails").Body.String(); strings.Count(body, "queue=mails") < 6 {
+		t.Errorf("of a queue without scopes: %s", body)
+	}
+}

@@ -1,11 +1,17 @@
 package firestorestore
 
 import (
+	"math"
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/dedupe/firestorestore/firestorefake"
 )
 
 // TestPage: the page's gcloud and Terraform make one database: they switch off the index of every
@@ -64,4 +70,32 @@ func TestPage(t *testing.T) {
 	if !slices.Equal(inShell, want) || !slices.Equal(names, want) {
 		t.Errorf("without an index are\n%v in gcloud\n%v in Terraform, want\n%v", inShell, names, want)
 	}
+}
+
+// TestBytesOfARecord: a done job's document is as large as docs/production.md says of a million. No
+// index is counted, because the one that stays has no entry of it.
+func TestBytesOfARecord(t *testing.T) {
+	text, err := os.ReadFile("../../docs/production.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^\| Firestore \|.*\| ([\d.]+) GB`).FindSubmatch(text)
+	if m == nil {
+		t.Fatal("docs/production.md has no such row")
+	}
+	told, _ := strconv.ParseFloat(string(m[1]), 64)
+	bubble(t, func(t *testing.T, _ *firestorefake.Server, s *Store) {
+		q := request("1")
+		q.Key = dedupe.Key{Scope: "orders:charge", Key: "order-1000042"}
+		q.Owner, q.MessageID, q.Sent = "worker-7f9c:4711", "0199f3a2-7c1e-7b3a-9d55-0242ac120002", time.Now().Add(-time.Second)
+		l := claimOne(t, s, q)
+		claimed := len(raw(t, s, q.Key).GetFields())
+		settleOne(t, s, l, dedupe.Done)
+		f := raw(t, s, q.Key).GetFields()
+		n := (&stored{fields: f}).weight() + len("onceq") + 1 + len(documentID(q.Key)) + 1 + 16
+		t.Logf("%d bytes; %d fields, and %d when it was claimed", n, len(f), claimed)
+		if _, indexed := f[fieldAttention]; indexed || math.Abs(float64(n)/1000-told) > 0.05 {
+			t.Errorf("%d bytes a job, and the page has %.2f GB for a million", n, told)
+		}
+	})
 }

@@ -159,6 +159,12 @@ func Acts(ctx context.Context, s dedupe.Store, from, to time.Time) iter.Seq2[con
 	}
 }
 
+// LeastRead is how many records Acts reads where there are no acts.
+func LeastRead(from, to time.Time) int64 {
+	const day = 24 * time.Hour
+	return auditBatch * (1 + int64(to.UTC().Truncate(day).Sub(from.UTC().Truncate(day))/day))
+}
+
 // actsOf goes through one day, and reports whether to go on.
 func actsOf(ctx context.Context, s dedupe.Store, day string, yield func(control.AuditEntry, error) bool) bool {
 	for n := 0; n < highest; n += auditBatch {

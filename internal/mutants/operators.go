@@ -347,6 +347,12 @@ var operators = []mutant{
 		Why: "the letter of an earlier failure does not bring the job back",
 	},
 	{
+		File: "ops/doctorchecks.go",
+		Text: "case strings.HasPrefix(rule.Reason, controlstore.WentBack):", With: "case rule.ID == controlstore.WentBack:",
+		Package: "ops", Test: "TestDoctorChecks",
+		Why: "after a restore the doctor says that nothing is wrong, because the pause is young",
+	},
+	{
 		File: "ops/doctor.go",
 		Text: "	go func() {\n		defer cancel()\n		defer close(a.done)", With: "	func() {\n		defer cancel()\n		defer close(a.done)",
 		Package: "ops", Test: "TestDoctorHangs",

@@ -87,6 +87,11 @@ var web = []mutant{
 		Why: "who sees one queue learns how many records all queues of its table have",
 	},
 	{
+		File: "adapters/webonceq/keys.go", Text: "|| !everywhere && len(scopes) > 0", With: "",
+		Package: "adapters/webonceq", Test: "TestKeysOfAQueue",
+		Why: "a queue's parked keys are those of all queues of its store, under its name",
+	},
+	{
 		File: "adapters/webonceq/keys.go", Text: "return slices.Contains(scopes, k.Scope), err", With: "return len(scopes) > 0, err",
 		Package: "adapters/webonceq", Test: "TestOtherQueuesAreNotThere",
 		Why: "whoever sees one queue decides on the keys of all that share its store",

@@ -3,22 +3,24 @@
 package page
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/cookiejar"
 	"net/http/httptest"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -26,8 +28,8 @@ import (
 	"github.com/onceq/onceq/internal/child"
 )
 
-// This file owns what the page costs. What a busy machine cannot change is a test: bytes, and
-// requests. The rest is printed for docs/page.md where -figures asks for it.
+// This file owns what the page costs. What a busy machine cannot change is a test: requests, and
+// the bytes in adapters/webonceq. The rest is printed for docs/page.md where -figures asks for it.
 
 var figures = flag.Bool("figures", false, "print the figures of docs/page.md")
 
@@ -51,50 +53,12 @@ func visit(ctx context.Context, url string) (body []byte, first time.Duration, e
 	return body, first, err
 }
 
-func zipped(text []byte) int {
-	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
-	_, _ = w.Write(text)
-	_ = w.Close()
-	return b.Len()
-}
-
 // crowd is five queues with 200 workers.
 func (s *scene) crowd() {
 	s.Helper()
 	for _, q := range queueNames {
 		for i := range 40 {
 			s.card(q, fmt.Sprintf("w-%d/1", i+1), func(c *control.WorkerStatus) { c.Busy = i })
-		}
-	}
-}
-
-// TestSizes: what a phone fetches for the first screen.
-func TestSizes(t *testing.T) {
-	t.Parallel()
-	s := newScene(t, nil)
-	s.crowd()
-	html, _, err := visit(t.Context(), s.url+"/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := bytes.Count(html, []byte("<article")); n != len(queueNames) {
-		t.Errorf("it has %d cards:\n%s", n, html)
-	}
-	var files []byte
-	for _, m := range regexp.MustCompile(`(?:href|src)="(/static/[^"]+\.(?:css|js))"`).FindAllSubmatch(html, -1) {
-		text, _, err := visit(t.Context(), s.url+string(m[1]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, text...)
-	}
-	for what, c := range map[string][2]int{
-		"HTML of /": {len(html), 40 << 10}, "CSS and JS": {len(files), 16 << 10}, "all of it, compressed": {zipped(html) + zipped(files), 12 << 10},
-	} {
-		t.Logf("%s: %d bytes", what, c[0])
-		if c[0] == 0 || c[0] > c[1] {
-			t.Errorf("%s has %d bytes, at most %d may be", what, c[0], c[1])
 		}
 	}
 }
@@ -152,9 +116,71 @@ func TestFigures(t *testing.T) {
 	f := timeout
 	f.n = 15_000
 	s.fail(f)
+	s.command(t)
 	t.Setenv(measureEnv, "1")
 	_, c := s.alone()
 	<-c.Done()
+}
+
+// command prints what onceq web needs for fifty who look, 32 of them by streams, for 20 s.
+func (s *scene) command(t *testing.T) {
+	exe, config := filepath.Join(t.TempDir(), "onceq"), "profiles:\n  p:\n    store: sqlite://"+s.File+"\n    queues:\n"
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", exe, ".")
+	build.Dir = "../../../cmd/onceq"
+	if text, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	for _, name := range queueNames {
+		config += "      " + name + ": {url: sqs+" + s.SQS + "/" + name + "}\n"
+	}
+	if err := os.WriteFile(exe+".yaml", []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	web := exec.CommandContext(t.Context(), exe, "--by", "ana", "-o", "json", "web")
+	web.Env = []string{"ONCEQ_CONFIG=" + exe + ".yaml", "HOME=" + filepath.Dir(exe)}
+	urls, err := web.StdoutPipe()
+	if err == nil {
+		err = web.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = web.Process.Kill(), web.Wait() }()
+	var v struct{ URL string }
+	if err := json.NewDecoder(urls).Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	jar, _ := cookiejar.New(nil)
+	browser := &http.Client{Jar: jar, Transport: &http.Transport{MaxIdleConnsPerHost: 50}}
+	at, _, _ := strings.Cut(v.URL, "?")
+	ctx, leave := context.WithTimeout(t.Context(), 20*time.Second)
+	defer leave()
+	look := func(url string) (status int) {
+		q, _ := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		res, err := browser.Do(q)
+		if err != nil {
+			return 0
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		return res.StatusCode
+	}
+	if status := look(v.URL); status != http.StatusOK {
+		t.Fatal(status)
+	}
+	s.server.ResetLog()
+	streams := atomic.Int64{}
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			look(at)
+			if look(at+"events?live=board") != http.StatusTooManyRequests {
+				streams.Add(1)
+			}
+		})
+	}
+	all.Wait()
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", web.Process.Pid))
+	fmt.Printf("onceq web, fifty who look, %d by streams, 20 s: %q, requests %v\n", streams.Load(), regexp.MustCompile(`(VmHWM|RssAnon):\s+\d+ kB`).FindAllString(string(status), -1), s.server.Counts())
 }
 
 // measureEnv has the page's process measure itself instead.

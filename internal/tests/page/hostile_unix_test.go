@@ -86,4 +86,14 @@ func hostileLetters(t *testing.T, b *chromium.Browser) {
 	calm(t, p, "a filter")
 	p.Go(s.url + "/audit?by=" + url.QueryEscape(lures[0].text))
 	calm(t, p, "the audit")
+	wide := s.enter(t, b, "ana", chromium.Look{})
+	for _, path := range []string{"/keys?queue=orders&status=failed", "/q/orders"} {
+		wide.Go(s.url + path)
+		calm(t, wide, path)
+		var cut string
+		wide.Eval(`[...document.querySelectorAll(".rows *")].filter(e => e.getBoundingClientRect().right > e.closest("table").parentElement.getBoundingClientRect().right + 1).map(e => e.outerHTML.slice(0, 100)).join(" ")`, &cut)
+		if cut != "" {
+			t.Errorf("%s cuts off %s", path, cut)
+		}
+	}
 }

@@ -26,8 +26,9 @@ import (
 // bills what it reads, and a queue that tells no depth.
 
 // tour is what a person does in a night, with each group of commands. depth says whether the queue
-// tells its own, and priced whether the store bills lists that no index answers.
-func tour(t *testing.T, r *rig, depth, priced bool) {
+// tells its own, priced whether the store bills lists that no index answers, and price what
+// reconcile says before it reads two keys.
+func tour(t *testing.T, r *rig, depth, priced bool, price string) {
 	t.Helper()
 	for i := range 3 {
 		r.died(fmt.Sprint("A-", i), "timeout", fmt.Sprintf("no answer from 10.0.0.%d:443", i))
@@ -100,6 +101,30 @@ func tour(t *testing.T, r *rig, depth, priced bool) {
 			t.Errorf("%s came", got)
 		}
 	}
+	// evidence
+	due := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+	r.typed = "key,due,type,body\nA-1," + due + ",charge,x\nE-1," + due + ",charge,x\n"
+	looked := r.run("reconcile", "orders", "--expect", "-").want(1, "2 expected, 0 done once and in time, 1 missing, 1 failed")
+	if price == "" {
+		looked.not("reads 2 keys")
+	} else {
+		looked.want(1, price+"; a key without a record costs 1 unit more")
+	}
+	var cs []checkupView
+	r.run("doctor", "orders", "-o", "json").want(1).json(&cs)
+	service := map[bool]string{true: "sqs", false: "pubsub"}[depth]
+	for _, c := range cs {
+		if c.Error != "" && !strings.Contains(c.Error, "Options.Admin is nil") { // an emulator has no administrators
+			t.Errorf("%+v", c)
+		}
+		if c.Check == service && c.State == "found" && c.Mend != "" {
+			service = ""
+		}
+	}
+	if service != "" {
+		t.Errorf("%s has found nothing: %+v", service, cs)
+	}
+
 	r.run("audit").want(0, "send", "limit", "pause", "resume", "resolve", "forget", "replay", "purge", "sent 3", "INC-311")
 	if n := len(r.audit()); n != 8 {
 		t.Errorf("%d acts", n)
@@ -156,7 +181,7 @@ func TestPubSubPlace(t *testing.T) {
         dead: gcppubsub://shop/orders-dead
         scopes: [orders, "orders:charge"]
 `, r.storeURL))
-	tour(t, r, false, true)
+	tour(t, r, false, true, "")
 	r.run("dlq", "redrive", "orders", "--status").want(2, "only SQS moves dead letters back by itself")
 	r.run("queue", "peek", "gcppubsub://shop/gone?topic=orders").want(3, "queue not found", "subscriptions/gone").not("given back")
 	r.run("queue", "ls", "gcppubsub://shop/gone?topic=orders").want(0, "–")
@@ -182,7 +207,7 @@ func TestFirestorePlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tour(t, rigOn(t, store, "'firestore://shop/jobs/onceq'"), true, true)
+	tour(t, rigOn(t, store, "'firestore://shop/jobs/onceq'"), true, true, "reads 2 keys and the audit: 258 billed reads")
 }
 
 func TestDynamoDBPlace(t *testing.T) {
@@ -217,7 +242,7 @@ func TestDynamoDBPlace(t *testing.T) {
 				r.run("key", "ls", "--status", "failed").want(5, "no index answers this", "--scan goes on")
 				return
 			}
-			tour(t, r, true, true)
+			tour(t, r, true, true, "reads 2 keys and the audit: 258 read units, 0.0000 $")
 			r.patience = time.Minute
 			r.wantOffers("orders", "workers", "") // the seats of others would be a scan
 			r.wantOffers("w-1/1", "workers", "orders", "")

@@ -198,7 +198,10 @@ func (a *app) reconcileOptions(ctx context.Context, w *world, o *reconciling) (o
 
 // costLine tells what a look costs where the store bills it.
 func costLine(c ops.ReconcileCost) string {
-	line := fmt.Sprintf("reads %s: %s, %.4f $", out.Plural(c.Keys, "key", "keys"), out.Plural(int(c.Units), "read unit", "read units"), c.Dollars)
+	line := fmt.Sprintf("reads %s and the audit: %s, %.4f $", out.Plural(c.Keys, "key", "keys"), out.Plural(int(c.Units), "read unit", "read units"), c.Dollars)
+	if c.Dollars < 0 {
+		line = fmt.Sprintf("reads %s and the audit: %s", out.Plural(c.Keys, "key", "keys"), out.Plural(int(c.Units), "billed read", "billed reads"))
+	}
 	if c.Scopes > 0 {
 		line += fmt.Sprintf("; a key without a record costs %s more", out.Plural(c.Scopes, "unit", "units"))
 	}

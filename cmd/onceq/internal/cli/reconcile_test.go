@@ -126,9 +126,13 @@ func TestReconcile(t *testing.T) {
 // TestReconcileCost: the price is in read units and dollars, with what a missing key adds.
 func TestReconcileCost(t *testing.T) {
 	t.Parallel()
-	c := ops.ReconcileCost{Keys: 100_000, Scopes: 2, Units: 200_000, Dollars: 0.025}
-	if got, want := costLine(c), "reads 100,000 keys: 200,000 read units, 0.0250 $; a key without a record costs 2 units more"; got != want {
-		t.Errorf("%s, want %s", got, want)
+	for want, c := range map[string]ops.ReconcileCost{
+		"reads 100,000 keys and the audit: 200,000 read units, 0.0250 $; a key without a record costs 2 units more": {Keys: 100_000, Scopes: 2, Units: 200_000, Dollars: 0.025},
+		"reads 100,000 keys and the audit: 100,000 billed reads; a key without a record costs 1 unit more":          {Keys: 100_000, Scopes: 1, Units: 100_000, Dollars: -1},
+	} {
+		if got := costLine(c); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
 	}
 }
 
@@ -171,6 +175,32 @@ func TestReconcileInput(t *testing.T) {
 	r.run("reconcile", "orders", "--expect", "-", "--effects", r.input("none.csv", "")).want(2, "--effects: it is empty")
 	r.typed = "\ufeffkey,due,type\r\nA-1,2026-11-22 03:00:00.25+00,charge\r\n"
 	r.run("reconcile", "orders", "--expect", "-").want(1, "missing", "A-1", "2026-11-22 ").not("yes")
+}
+
+// TestReconcileNDJSON: lines of JSON are read as those of CSV are. A body that is an object is sent
+// with its bytes, and one that is a text with the text.
+func TestReconcileNDJSON(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.settle(r.claim(charge("N-3"), time.Minute, dedupe.Rerun), dedupe.Done, "", "")
+	fence := r.get(charge("N-3")).Fence
+	line := func(key string, ago time.Duration, body string) string {
+		due := time.Now().Add(-ago).UTC().Format(time.RFC3339)
+		return fmt.Sprintf(`{"key": %q, "due": %q, "type": "charge", "ref": null, "body": %s}`+"\n", key, due, body)
+	}
+	r.typed = line("N-1", time.Hour, `{"cents": 7,  "to": ["b"]}`) + "\n" + line("N-2", time.Hour, `"{\u0022cents\u0022:8}"`) + line("N-3", 0, `7`) + line("N-4", time.Hour, `null`)
+	effects := fmt.Sprintf(`{"key": "N-3", "id": "pay-1", "type": "charge", "fence": %d}`+"\n"+`{"key": "N-4", "id": "pay-2", "type": "charge"}`, fence)
+	r.run("reconcile", "orders", "--expect", "-", "--effects", r.input("effects.ndjson", effects), "--resend", "--reason", "x", "--yes", "--max", "2").
+		want(1, "4 expected, 1 done once and in time, 1 effect without a key, 2 missing", "2 jobs sent")
+	ms, err := r.queue.Receive(t.Context(), broker.ReceiveOptions{Max: 10})
+	if err != nil || len(ms) != 2 {
+		t.Fatal(ms, err)
+	}
+	for _, m := range ms {
+		if want := map[string]string{"N-1": `{"cents": 7,  "to": ["b"]}`, "N-2": `{"cents":8}`}[m.Meta.Key]; string(m.Body) != want {
+			t.Errorf("%s: %s, want %s", m.Meta.Key, m.Body, want)
+		}
+	}
 }
 
 // TestReconcileKeepsBodies: a body that has the line ends of Windows is sent with them, from a file

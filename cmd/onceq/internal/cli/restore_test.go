@@ -209,7 +209,7 @@ func restored(t *testing.T, r *rig, b backedUp, queueURL string, open func(name 
 	n.run("audit").want(0, "onceq", "pause", "the store went back in time")
 	n.ledger()
 	twice := n.charges()["A-3"] - 1 // its message came back with the queue, perhaps before the pause
-	n.run("doctor", "orders").want(0, "pauses     ok")
+	n.run("doctor", "orders").want(1, "pauses     FOUND", "paused by onceq at", "the store went back in time", "reconcile orders --expect FILE --effects LEDGER")
 
 	args := []string{"reconcile", "orders", "--expect", filepath.Join(r.dir, "due.csv")}
 	n.run(append(args, "--resend", "--yes", "--max", "9", "--reason", "x")...).want(5, "went back in time", "give a ledger of the effects")
