@@ -55,21 +55,24 @@ func RunOnce(ctx context.Context, s dedupe.Store, name string, retain time.Durat
 
 // whileHeld runs f beside the beats of its claim.
 func whileHeld(ctx context.Context, s dedupe.Store, k dedupe.Key, token dedupe.Token, f func(context.Context) error) error {
-	held, release := context.WithCancelCause(ctx)
+	held, lose := context.WithCancelCause(ctx)
+	beating, stop := context.WithCancel(ctx)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		hold(held, s, k, token, release)
+		hold(beating, s, k, token, lose)
 	}()
 	defer func() {
-		release(nil)
+		stop()
 		<-stopped
+		lose(nil)
 	}()
 	return f(held)
 }
 
-// hold renews a claim until ctx ends, and ends it where the claim is lost.
-func hold(ctx context.Context, s dedupe.Store, k dedupe.Key, token dedupe.Token, end context.CancelCauseFunc) {
+// hold renews a claim until ctx ends, and tells lose where it is lost. Where the store has not
+// answered for so long that it may be, hold goes on: while f runs, nobody else should.
+func hold(ctx context.Context, s dedupe.Store, k dedupe.Key, token dedupe.Token, lose context.CancelCauseFunc) {
 	every := time.NewTicker(onceBeat)
 	defer every.Stop()
 	until := time.Now().Add(onceTTL)
@@ -85,8 +88,10 @@ func hold(ctx context.Context, s dedupe.Store, k dedupe.Key, token dedupe.Token,
 		case err == nil && a.Err == nil:
 			until = sent.Add(onceTTL)
 		case errors.Is(a.Err, dedupe.ErrLeaseLost), time.Until(until) <= onceBeat/2:
-			end(fmt.Errorf("control: the claim of %q is lost: %w", k.Key, dedupe.ErrLeaseLost))
-			return
+			lose(fmt.Errorf("control: the claim of %q is lost: %w", k.Key, dedupe.ErrLeaseLost))
+			if errors.Is(a.Err, dedupe.ErrLeaseLost) {
+				return
+			}
 		}
 	}
 }

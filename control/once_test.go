@@ -166,6 +166,31 @@ func (s *deafStore) Renew(context.Context, []dedupe.Renewal) ([]dedupe.Renewed, 
 	return nil, errors.New("too late")
 }
 
+// TestLockOutlivesAnOutage: the store gives no answer for longer than a claim holds. What runs
+// goes on, so its beats do, too, and nobody else gets the lock when the store is back.
+func TestLockOutlivesAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		s := &cut{Store: newStore(t), fails: func(string) bool { d := time.Since(began); return d > 11*time.Second && d < 45*time.Second }}
+		ended := make(chan error)
+		go func() {
+			ended <- control.WithLock(t.Context(), s, "db", func(context.Context) error {
+				<-time.After(10 * time.Minute)
+				return nil
+			})
+		}()
+		for range 9 {
+			<-time.After(time.Minute)
+			if err := control.WithLock(t.Context(), s, "db", func(context.Context) error { return nil }); !errors.As(err, new(*control.HeldError)) {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+		}
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestDeafRenew: a store that does not come back from Renew keeps neither RunOnce nor WithLock from
 // returning when f has ended, nor a claim that is lost from ending f's context.
 func TestDeafRenew(t *testing.T) {

@@ -12,6 +12,9 @@
 // worker. property.go names what must hold, rules.go each rule of the protocol that can be left
 // out, and what it is good for. explore.go searches.
 //
+// timed.go has two small worlds beside it, in which time goes by: windows.go has a block of starts,
+// which limit.Shared divides among processes, and instants.go the instants of schedule.Run.
+//
 // # What is abstracted
 //
 //   - Time. A lease is live or dead, and may die whenever it likes, also while its owner works. So

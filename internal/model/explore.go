@@ -19,6 +19,8 @@ type Config struct {
 	// Steps: the handler has two steps, and saves each under its claim. It may give the job back
 	// between them.
 	Steps bool
+	// Limits: the job has a limiter, which may give it back before its work begins.
+	Limits bool
 	// Carries: a message that waits for longer than its queue keeps it is sent anew.
 	Carries bool
 	// Policies are the workers'.

@@ -11,8 +11,47 @@ import (
 // running makes the steps of worker i's handler. It knows nothing of leases: that its claim was
 // taken over does not keep it from acting.
 func (m *model) running(s *state, i int) {
-	w := &s.w[i]
-	if m.c.External && !w.acted {
+	if m.c.Limits && !s.w[i].let {
+		m.limited(s, i)
+	} else {
+		m.working(s, i)
+	}
+	if !m.c.Calm && s.rec.dead && s.rec.token == ownToken(i) && s.tx.phase == noTx {
+		n := m.from(s)
+		if m.renew(&n, ownToken(i), false, 0) == nil {
+			m.step(i, "renews its lease", n)
+		}
+	}
+	if m.without(ReleaseAfterReturn) && s.tx.phase == noTx {
+		n := m.from(s)
+		m.settle(&n, settleCall{token: ownToken(i), to: dedupe.Released, uncounted: true})
+		m.step(i, "releases the claim while the handler runs", n)
+	}
+}
+
+// limited makes the steps of a limiter, which is asked under the claim and before the work begins.
+func (m *model) limited(s *state, i int) {
+	n := m.from(s)
+	n.w[i].let, n.ghost.begun = true, true
+	m.step(i, "limiter: the job may begin", n)
+	m.end(s, i, "limiter: the job gets a time of its own", verdict.Ending{Returned: verdict.Postpone})
+	for _, cut := range []verdict.Cut{verdict.ByTimeout, verdict.ByDrain} {
+		e := verdict.Ending{Returned: verdict.NotBegun, Cut: cut}
+		if m.without(UnbegunIsNone) {
+			e.Returned = verdict.Error
+		}
+		if m.without(PostponedUnbegun) {
+			e.Returned = verdict.Postpone
+		}
+		if cut == verdict.ByTimeout || m.c.Drains {
+			m.end(s, i, "limiter: the job is cut off before it begins", e)
+		}
+	}
+}
+
+// working makes the steps of the handler itself.
+func (m *model) working(s *state, i int) {
+	if m.c.External && !s.w[i].acted {
 		n := m.from(s)
 		m.act(&n, i)
 		m.step(i, "handler: has its effect", n)
@@ -25,17 +64,6 @@ func (m *model) running(s *state, i int) {
 	}
 	if s.tx.owner != ownOwner(i) { // no handler leaves its transaction open
 		m.endHandler(s, i)
-	}
-	if !m.c.Calm && s.rec.dead && s.rec.token == ownToken(i) && s.tx.phase == noTx {
-		n := m.from(s)
-		if m.renew(&n, ownToken(i), false, 0) == nil {
-			m.step(i, "renews its lease", n)
-		}
-	}
-	if m.without(ReleaseAfterReturn) && s.tx.phase == noTx {
-		n := m.from(s)
-		m.settle(&n, settleCall{token: ownToken(i), to: dedupe.Released, uncounted: true})
-		m.step(i, "releases the claim while the handler runs", n)
 	}
 }
 

@@ -19,6 +19,7 @@ const (
 	OneParkedEffect
 	OneCalmEffect
 	NobodysFailure
+	UnbegunIsOpen
 	DoneMeansEffect
 	NothingLost
 	LetterIsTrue
@@ -49,6 +50,7 @@ var propertyNames = [propertyCount]string{
 	OneParkedEffect:     "under Park at most one effect, until an operator reopens the job",
 	OneCalmEffect:       "where nothing crashes and no lease dies, one effect",
 	NobodysFailure:      "a job whose handler never fails does not fail",
+	UnbegunIsOpen:       "where nothing crashes and no lease dies, a job that no limiter has let begin is neither failed nor parked",
 	DoneMeansEffect:     "done means that the effect has happened",
 	NothingLost:         "nothing lost: until a job is done, or cancelled, there is a message or a letter of it",
 	LetterIsTrue:        "a letter that names a failure is put only when that failure is recorded",
@@ -110,6 +112,9 @@ func (m *model) check(s *state) (broken propertySet) {
 	}
 	if m.c.HandlersSucceed && s.rec.status == dedupe.Failed {
 		broken |= watching(NobodysFailure)
+	}
+	if m.c.Limits && m.c.Calm && !s.ghost.begun && (s.rec.status == dedupe.Failed || s.rec.status == dedupe.Parked) {
+		broken |= watching(UnbegunIsOpen)
 	}
 	return broken
 }

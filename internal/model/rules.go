@@ -57,6 +57,8 @@ const (
 	PostponedUncounted
 	PostponedTouches
 	SavedTouches
+	UnbegunIsNone
+	PostponedUnbegun
 	CarryBeforeAck
 	CarryUntilKnown
 	CancelByToken
@@ -126,6 +128,8 @@ var ruleNames = [ruleCount]string{
 	PostponedUncounted:   "a postponed run gives its attempt back (else: it counts)",
 	PostponedTouches:     "... and is recorded as one that has run (else: as none)",
 	SavedTouches:         "what is saved keeps the key for its payload (else: only what has failed does)",
+	UnbegunIsNone:        "what its limiter kept from beginning is no attempt, whatever cut it off (else: it ends as a handler that was cut off)",
+	PostponedUnbegun:     "... also where the limiter had postponed it (else: it ends as a handler that postpones)",
 	CarryBeforeAck:       "a message that is carried is stored anew before the ack (else: after it)",
 	CarryUntilKnown:      "... and is sent until it is known to be stored (else: once)",
 	CancelByToken:        "a cancel ends a claim by its token (else: forgets it, and claims the key)",

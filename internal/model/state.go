@@ -96,6 +96,7 @@ type worker struct {
 	unstarted bool  // while settling: the handler was not started
 	joined    bool  // a transaction may have completed the job
 	acted     bool  // the external effect has happened in this run
+	let       bool  // its limiter has let the job begin
 	postponed bool  // while settling
 	last      bool  // its queue brings its message for the last time: a copy is sent before anything else
 	carried   bool  // while settling: that copy is stored
@@ -165,6 +166,7 @@ type ghost struct {
 	effects   uint8 // external ones that count, since the job was last reopened
 	txEffects uint8
 	acted     bool  // an effect has happened
+	begun     bool  // a limiter has let the job begin
 	done      uint8 // the payloads that have been done, as bits
 	forgotten bool  // an operator has removed the record, and no claim has come since
 	stored    uint8 // the steps that were stored in the record
@@ -377,7 +379,7 @@ func (i *item) code() uint16 {
 func (w *worker) code() uint64 {
 	return pack[uint64](uint8(w.pc), 3, uint8(w.reopens), 2, uint8(w.fence), 2, w.payload, 1, w.attempt, 3, uint8(w.to), 3,
 		bit(w.old), 1, bit(w.uncounted), 1, bit(w.joined), 1, bit(w.acted), 1, bit(w.owes), 1, bit(w.overtaken), 1, w.effects, 2, bit(w.word), 1, bit(w.refused), 1, bit(w.unstarted), 1,
-		bit(w.postponed), 1, w.saved, 2, w.did, 2, w.seen, 2)
+		bit(w.postponed), 1, bit(w.let), 1, w.saved, 2, w.did, 2, w.seen, 2)
 }
 
 // pack puts numbers side by side, each followed by its width in bits.

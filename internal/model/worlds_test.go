@@ -55,6 +55,11 @@ var worlds = []struct {
 	{"cancelled, kept", Config{Tx: true, Policies: reruns, Cancels: true, HoldsBack: true, Redrive: true, Drains: true, Once: true, MaxAttempts: 1, Items: 2}},
 	{"cancelled, late packets", Config{Tx: true, Policies: reruns, Cancels: true, LatePackets: true, Once: true, MaxAttempts: 1, Items: 1}},
 	{"cancelled steps", Config{Steps: true, Policies: reruns, Cancels: true, Once: true, MaxAttempts: 1, Items: 1}},
+	{"limits, transactions", Config{Tx: true, Policies: reruns, Limits: true, Drains: true, Redrive: true, MaxAttempts: 1, Items: 2}},
+	{"limits, park", Config{External: true, Policies: parks, Limits: true, Drains: true, MaxAttempts: 1, Items: 2}},
+	{"limits, carried", Config{Tx: true, Policies: reruns, Limits: true, Carries: true, MaxAttempts: 1, Items: 2}},
+	{"calm limits, park, nobody fails", Config{External: true, Policies: parks, Calm: true, Limits: true, Drains: true, HandlersSucceed: true, MaxAttempts: 1}},
+	{"calm limits, nobody fails", Config{External: true, Policies: reruns, Calm: true, Limits: true, Drains: true, HandlersSucceed: true, MaxAttempts: 1}},
 	{"payloads", Config{Tx: true, Policies: reruns, Payloads: true, MaxAttempts: 1, Items: 2}},
 }
 

@@ -104,4 +104,39 @@ var limited = []mutant{
 		Package: "internal/coretest/operating", Test: "TestBrakes",
 		Why: "one breaker that closes lets jobs run into another one's outage",
 	},
+	{
+		File: "control/once.go", Text: "\t\t\tif errors.Is(a.Err, dedupe.ErrLeaseLost) {\n", With: "\t\t\tif true {\n",
+		Package: "control", Test: "TestLockOutlivesAnOutage",
+		Why: "what runs loses its place to others some time after an outage of the store",
+	},
+	{
+		File: "control/once.go", Text: "_ = storecall.Settle(last, s, dedupe.Settlement{Key: k, Token: token, To: dedupe.Released, Uncounted: true, Retain: onceKept})", With: "_, _ = last, onceKept",
+		Package: "internal/tests/matrix", Test: "TestLimits/^memory$/^slots$/^rerun$",
+		Why: "a place stays taken for half a minute after each job",
+	},
+	{
+		File: "limit/shared.go", Text: "\t\tcase err != nil:\n\t\t\treturn g, err\n\t\tcase ran:", With: "\t\tcase ran || err != nil:",
+		Package: "limit", Test: "TestSharedTakerDies",
+		Why: "a block that was not recorded is used, and another process has it, too",
+	},
+	{
+		File: "limit/limiter.go", Text: "\t\t\t\treturn refused(name, err)\n", With: "\t\t\t\treturn next.Handle(ctx, j)\n",
+		Package: "internal/tests/matrix", Test: "TestLimits/^memory$/^shared$/^rerun$/^get-3$",
+		Why: "a limiter that has failed lets the job run without a limit",
+	},
+	{
+		File: "limit/limiter.go", Text: "return onceq.Postpone(2*time.Second+rand.N(8*time.Second), err)", With: "_ = rand.N(8); return err",
+		Package: "internal/tests/matrix", Test: "TestLimits/^memory$/^shared$/^rerun$/^get-3$",
+		Why: "while the store is away each job uses up its attempts",
+	},
+	{
+		File: "limit/slots.go", Text: "return false, refused(p.name, away(err))", With: "return true, next.Handle(ctx, j)",
+		Package: "internal/tests/matrix", Test: "TestLimits/^memory$/^slots$",
+		Why: "a job whose place the store did not confirm runs beside those that have one",
+	},
+	{
+		File: "limit/slots.go", Text: "\t\tp.mine[i] = false\n", With: "\t\t_ = i\n",
+		Package: "internal/tests/matrix", Test: "TestLimits/^memory$/^slots$/^rerun$/^ack-2$",
+		Why: "a place that another process had once is lost to this one for ever",
+	},
 }

@@ -30,6 +30,7 @@ var families = []family{
 	{Area: "drivers", Package: "broker/brokertest", Test: "TestFaultsAreFound"},
 	{Area: "stores", Package: "dedupe/dedupetest", Test: "TestFaultyStores"},
 	{Area: "model", Package: "internal/model", Test: "TestEachRuleIsNeeded"},
+	{Area: "model", Package: "internal/model", Test: "TestEachTimedRuleIsNeeded"},
 }
 
 var equivalents = []equivalent{

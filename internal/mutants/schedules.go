@@ -114,4 +114,34 @@ var schedules = []mutant{
 		Package: "limit", Test: "TestShortTimeout",
 		Why: "a job whose time is over before its start takes the start with it, again and again",
 	},
+	{
+		File: "schedule/entry.go", Text: "= Key(e.Name, at), at", With: "= Key(e.Name, at), time.Now()",
+		Package: "internal/tests/matrix", Test: "TestSchedules/^memory$/^deploys=false$/^send-4$",
+		Why: "a second message of an instant that comes after the key's retention runs",
+	},
+	{
+		File: "schedule/entry.go", Text: "m.Meta.Key, m.Meta.Created = Key(e.Name, at), at", With: "m.Meta.Key, m.Meta.Created = Key(fmt.Sprint(e.Name, e.Schedule), at), at",
+		Package: "internal/tests/matrix", Test: "TestSchedules/^memory$/^deploys=true$",
+		Why: "an instant that two schedules of an entry have in common is two jobs",
+	},
+	{
+		File: "schedule/pass.go", Text: "\t\t\treturn onceq.SendOne(ctx, e.To, &m)\n", With: "\t\t\tgo func() { _ = onceq.SendOne(context.WithoutCancel(ctx), e.To, &m) }()\n\t\t\treturn nil\n",
+		Package: "internal/tests/matrix", Test: "TestSchedules/^memory$/^deploys=false$",
+		Why: "an instant is recorded as sent before its message is stored, and a crash or a refusal loses it",
+	},
+	{
+		File: "schedule/pass.go", Text: "earliest(opens[i], now.Add(-e.CatchUp))", With: "now",
+		Package: "internal/tests/matrix", Test: "TestSchedules/^memory$/^deploys=false$/^send-4$",
+		Why: "what was due while no scheduler was up is never sent",
+	},
+	{
+		File: "schedule/pass.go", Text: "\t\t\topens[i] = e.Born\n", With: "\t\t\te.Born = e.Born.Add(-time.Minute)\n\t\t\topens[i] = e.Born\n",
+		Package: "internal/tests/matrix", Test: "TestSchedules/^memory$/^deploys=true$",
+		Why: "a new entry, or a changed one, sends what would have been due before it was there",
+	},
+	{
+		File: "schedule/pass.go", Text: "return ran && err == nil, err", With: "return ran || err == nil, err",
+		Package: "internal/tests/matrix", Test: "TestSchedules/^memory$/^deploys=false$/^send-4$",
+		Why: "an instant whose send has failed counts as sent",
+	},
 }

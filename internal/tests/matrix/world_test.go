@@ -81,6 +81,8 @@ type world struct {
 
 	// handler replaces the scenarios' own.
 	handler func(ctx context.Context, k *worker, j *onceq.Job) error
+	// limits is what bounds the workers' jobs: see limitKinds. "" = nothing.
+	limits string
 
 	mu       sync.Mutex
 	runs     int
@@ -162,9 +164,17 @@ func (w *world) start(name string, faults ...onceqtest.Fault) *worker {
 	if w.mode == park {
 		policy = dedupe.Park
 	}
+	store := k.Store(w.audit.store(k.conn.store, name))
+	var handler onceq.Handler = onceq.HandlerFunc(k.handle)
+	if w.limits != "" {
+		limited, err := limitKinds[w.limits](store)
+		if err != nil {
+			w.Fatal(err)
+		}
+		handler = onceq.Chain(handler, limited)
+	}
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
-		Handler: k.Handler(onceq.HandlerFunc(k.handle)), Scope: w.db.scope(), Owner: name,
-		Store: k.Store(w.audit.store(k.conn.store, name)),
+		Handler: k.Handler(handler), Scope: w.db.scope(), Owner: name, Store: store,
 		Defaults: onceq.JobOptions{
 			MaxAttempts: attempts, Interrupted: policy, Backoff: func(int, error) time.Duration { return w.b.backoff },
 		},
