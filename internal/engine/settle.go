@@ -299,27 +299,3 @@ func (en *Engine[J]) unsettled(r *Run[J], err error, away bool) {
 		slog.String("job", r.Name()), slog.String("key", r.Key.String()), slog.String("to", r.Verdict.To.String()), slog.Any("error", err))
 	en.finish(r, Leave, 0, Unsettled)
 }
-
-// Forgo gives back a claim when nobody knows whether it was won, so that the key need not wait for
-// a lease to run out. It blocks until the store has answered, and tries for SettleTimeout. Nothing
-// depends on it.
-func (en *Engine[J]) Forgo(k dedupe.Key, token dedupe.Token) {
-	begin := time.Now()
-	for n := 1; !en.forgoOnce(k, token); n++ {
-		pause := retry.Pause(n)
-		if time.Since(begin)+pause >= en.o.SettleTimeout {
-			return
-		}
-		<-time.After(pause)
-	}
-}
-
-// forgoOnce is one try of Forgo, and reports whether the store has answered it.
-func (en *Engine[J]) forgoOnce(k dedupe.Key, token dedupe.Token) bool {
-	ctx := CallContext(context.Background(), en.o.CallTimeout)
-	defer ctx.Close()
-	as, err := Guard(func() ([]dedupe.Settled, error) {
-		return en.o.Store.Settle(ctx, []dedupe.Settlement{{Key: k, Token: token, To: dedupe.Released, Uncounted: true, Retain: en.o.Retention}})
-	})
-	return err == nil && len(as) == 1 && (as[0].Err == nil || errors.Is(as[0].Err, dedupe.ErrLeaseLost))
-}
