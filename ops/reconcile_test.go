@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -67,7 +68,7 @@ func (r *rig) claimKey(k string, ttl time.Duration, owner string) dedupe.Lease {
 
 // TestReconcileTable: each state of a key is the finding that the table in docs/reconcile.md has.
 func TestReconcileTable(t *testing.T) {
-	hour := time.Hour
+	hour, played := time.Hour, map[ops.FindingKind]bool{}
 	effect := func(f uint64) ops.Effect {
 		return ops.Effect{Key: key, ID: fmt.Sprint("e", f), At: time.Now(), Fence: f}
 	}
@@ -196,6 +197,7 @@ func TestReconcileTable(t *testing.T) {
 			return []ops.Effect{effect(l.Fence), effect(l.Fence - 9)}
 		}},
 	} {
+		played[c.kind] = true
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, ops.Options{}, func(r *rig) {
 				r.ops = must(ops.New([]ops.Target{{Name: "orders", Queue: r.queue, DeadLetters: r.dead, Store: r.store, Scopes: []string{"orders", "mails"}}}, &ops.Options{By: "ana"}))
@@ -222,6 +224,12 @@ func TestReconcileTable(t *testing.T) {
 				}
 			})
 		})
+	}
+	page := string(must(os.ReadFile("../docs/reconcile.md")))
+	for _, kind := range ops.FindingKinds() {
+		if found := played[kind]; !found || !strings.Contains(page, "`"+string(kind)+"`") {
+			t.Errorf("%s: played %v, or docs/reconcile.md has no row of it", kind, found)
+		}
 	}
 }
 

@@ -98,3 +98,18 @@ func TestKeysOfAQueue(t *testing.T) {
 		t.Errorf("of a queue without scopes: %s", body)
 	}
 }
+
+// The rule: a link of the program's leads to a server by https alone, tells it nothing of the page,
+// and a key in it stays within its place.
+func TestLinks(t *testing.T) {
+	n := newNight(t, nil)
+	n.fail(`a"b&c=/../d`, "timeout", "x", "{}")
+	n.ops = must(ops.New([]ops.Target{{Name: "orders", Queue: n.orders, DeadLetters: n.dead, Store: n.store, Scopes: []string{"shop:charge"}}}, &ops.Options{Links: map[string]string{
+		"logs": "https://logs.example/?q={key}", "script": "javascript:alert({key})", "plain": "http://plain.example/{key}", "data": "data:text/html,{key}", "bare": "//bare.example/{key}",
+	}}))
+	n.open(&Options{Access: who("ana", All)})
+	body := n.get("/key?queue=orders&scope=shop%3Acharge&key=" + url.QueryEscape(`a"b&c=/../d`)).Body.String()
+	if want := `href="https://logs.example/?q=a%22b%26c%3D%2F..%2Fd" rel="noopener noreferrer"`; !strings.Contains(body, want) || strings.Count(body, "noopener") != 1 {
+		t.Errorf("want %s alone: %s", want, body)
+	}
+}

@@ -3,6 +3,7 @@
 package page
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -100,6 +101,26 @@ func keepsFocus(t *testing.T, b *chromium.Browser) {
 	if typed != "INC-3" || focused != "reason" {
 		t.Errorf("typed is %q, and the focus is on %q", typed, focused)
 	}
+}
+
+// silentWhenHidden: a tab that nobody sees asks for nothing, and catches up when it is seen again.
+func silentWhenHidden(t *testing.T, b *chromium.Browser) {
+	s := newScene(t, nil)
+	hidden, seen := s.enter(t, b, "ana", chromium.Look{}), s.enter(t, b, "ben", chromium.Look{})
+	mark := `before = document.querySelector("article[data-queue=orders]"), 1`
+	hidden.Eval(`Object.defineProperty(document, "hidden", {get: () => away}), away = true, document.dispatchEvent(new Event("visibilitychange")), `+mark, nil)
+	for i := range 2 { // the second look begins when all have heard of the first
+		seen.Eval(mark, nil)
+		s.card("orders", fmt.Sprint("w-", i), nil)
+		seen.Until("!document.contains(before)")
+	}
+	var stays bool
+	hidden.Eval("document.contains(before)", &stays)
+	if !stays {
+		t.Error("a hidden tab was brought up to date")
+	}
+	hidden.Eval(`away = false, document.dispatchEvent(new Event("visibilitychange")), 1`, nil)
+	hidden.Until("!document.contains(before)")
 }
 
 // twoTabs: a plan is its maker's alone, and a double click sends once.

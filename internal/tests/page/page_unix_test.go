@@ -21,6 +21,7 @@ func TestPage(t *testing.T) {
 		"hostile letters":      hostileLetters,
 		"for all eyes":         forAllEyes,
 		"keeps focus":          keepsFocus,
+		"silent when hidden":   silentWhenHidden,
 		"two tabs":             twoTabs,
 		"the browser goes":     browserGoes,
 		"the server goes":      serverGoes,

@@ -12,8 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"cloud.google.com/go/firestore"
+	apiv1 "cloud.google.com/go/firestore/apiv1"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/api/option"
 	_ "modernc.org/sqlite"
 
 	"github.com/onceq/onceq"
@@ -21,6 +24,8 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/dynamostore"
+	"github.com/onceq/onceq/dedupe/firestorestore"
+	"github.com/onceq/onceq/dedupe/firestorestore/firestorefake"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dedupe/pgstore"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
@@ -30,7 +35,7 @@ import (
 	"github.com/onceq/onceq/ops"
 )
 
-// This file owns a bad night that is planted in each of the four stores, found exactly, and mended
+// This file owns a bad night that is planted in each store, found exactly, and mended
 // by two operators at once.
 
 var stores = []struct {
@@ -54,6 +59,16 @@ var stores = []struct {
 	}},
 	{"postgres", func(t *testing.T) dedupe.Store { s, _ := postgres(t); return s }},
 	{"dynamodb", func(t *testing.T) dedupe.Store { return dynamoDB(t) }},
+	{"firestore", func(t *testing.T) dedupe.Store {
+		_, conn := firestorefake.Conn(t, nil)
+		client, err := firestore.NewClient(t.Context(), "p", option.WithGRPCConn(conn))
+		require.NoError(t, err)
+		api, err := apiv1.NewClient(t.Context(), option.WithGRPCConn(conn))
+		require.NoError(t, err)
+		s, err := firestorestore.New(client, api, "onceq", nil)
+		require.NoError(t, err)
+		return s
+	}},
 }
 
 func postgres(t *testing.T) (*pgstore.Store, *pgxpool.Pool) {
