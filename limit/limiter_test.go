@@ -120,6 +120,33 @@ func TestDrainWhileItWaits(t *testing.T) {
 	}
 }
 
+// TestPostponedHeadHoldsItsGroup: what comes behind a postponed job in its group waits for it, and
+// other groups do not.
+func TestPostponedHeadHoldsItsGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		l := limiterFunc(func(_ context.Context, a limit.Ask) (time.Duration, error) {
+			if a.Key == "head" && !a.Again {
+				return time.Minute, nil
+			}
+			return 0, nil
+		})
+		stop := w.run(w.worker(onceq.Chain(w.begun(0), limit.Middleware(l, tenant)), nil))
+		sent := time.Now()
+		for _, m := range [][2]string{{"head", "g"}, {"behind", "g"}, {"beside", "h"}} {
+			if err := onceq.SendOne(t.Context(), w.q, &broker.Outgoing{Group: m[1], Attributes: map[string]string{"tenant": m[0]}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass(10 * time.Minute)
+		stop()
+		head, behind, beside := w.begins("head"), w.begins("behind"), w.begins("beside")
+		if len(head) != 1 || len(behind) != 1 || len(beside) != 1 || head[0].Sub(sent) < time.Minute || behind[0].Before(head[0]) || beside[0].Sub(sent) > time.Second {
+			t.Errorf("sent at %v; the head began at %v, the one behind it at %v, one of another group at %v", sent, head, behind, beside)
+		}
+	})
+}
+
 // TestWaitBeyondTimeout: a job whose limiter lets it begin after its Timeout is postponed at once.
 // It holds no slot meanwhile, and the report names the limiter.
 func TestWaitBeyondTimeout(t *testing.T) {

@@ -139,4 +139,9 @@ var limited = []mutant{
 		Package: "internal/tests/matrix", Test: "TestLimits/^memory$/^slots$/^rerun$/^ack-2$",
 		Why: "a place that another process had once is lost to this one for ever",
 	},
+	{
+		File: "adapters/membroker/options.go", Text: "maxInFlight: math.MaxInt, groups: true, minReceives: 1,", With: "maxInFlight: math.MaxInt, groups: false, minReceives: 1,",
+		Package: "limit", Test: "TestPostponedHeadHoldsItsGroup",
+		Why: "what comes behind a postponed job of its group overtakes it",
+	},
 }
