@@ -136,6 +136,79 @@ func TestPageFilesAreFound(t *testing.T) {
 	}
 }
 
+// A name of ours in the last column of a table, there in code: behind a point, or alone.
+var (
+	lastColumnPattern = regexp.MustCompile(`(?m)^\|.*\|([^|\n]*)\|$`)
+	exportedPattern   = regexp.MustCompile(`\b[A-Z]\w*`)
+)
+
+// checkOurColumn reports exported names that the last column of a page's tables has and that
+// no public package declares: as a function, type, method, field, constant or variable.
+func checkOurColumn(t *tree, p page, others []string) (bad []string) {
+	ours := map[string]bool{}
+	for _, pkg := range t.pkgs {
+		for _, f := range pkg.files {
+			if f.test || strings.Contains("/"+f.name, "/internal/") {
+				continue
+			}
+			ast.Inspect(f.ast, func(n ast.Node) bool {
+				switch d := n.(type) {
+				case *ast.FuncDecl:
+					ours[d.Name.Name] = true
+				case *ast.TypeSpec:
+					ours[d.Name.Name] = true
+				case *ast.ValueSpec:
+					for _, name := range d.Names {
+						ours[name.Name] = true
+					}
+				case *ast.Field:
+					for _, name := range d.Names {
+						ours[name.Name] = true
+					}
+				}
+				return true
+			})
+		}
+	}
+	for _, row := range lastColumnPattern.FindAllStringSubmatch(p.text, -1) {
+		for _, code := range codePattern.FindAllString(row[1], -1) {
+			for _, name := range exportedPattern.FindAllString(code, -1) {
+				if !ours[name] && !slices.Contains(others, name) {
+					bad = append(bad, fmt.Sprintf("%s: nothing is named %s: %s", p.name, name, code))
+				}
+			}
+		}
+	}
+	return bad
+}
+
+// TestComingFrom: what the pages for users of other libraries say that something is here exists.
+// Their blocks of code are compiled in examples/snippets.
+func TestComingFrom(t *testing.T) {
+	tr := ours(t)
+	list, err := pages(os.DirFS("../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, p := range list {
+		if !strings.HasPrefix(p.name, "docs/coming-from-") {
+			continue
+		}
+		n++
+		// Invoices is the page's own; the others are of fmt and Watermill.
+		for _, bad := range checkOurColumn(tr, p, []string{"Invoices", "Sprint", "PoisonQueueWithFilter"}) {
+			t.Error(bad)
+		}
+	}
+	if n < 6 {
+		t.Errorf("%d pages", n)
+	}
+	if bad := checkOurColumn(tr, page{"p", "| `Gone` | `Gone.Kind`, Gone |\n| `x` | `limit.Gone(Kind)` |"}, nil); len(bad) != 2 {
+		t.Errorf("found %q", bad)
+	}
+}
+
 // testCases lists the names of a suite's cases: in its source, what has a name and a rule.
 func testCases(p *pkg) []string {
 	var names []string
