@@ -102,7 +102,7 @@ var ruled = []mutant{
 	},
 	{
 		Rule: "protocol: Settling runs on `context.WithoutCancel`",
-		File: "internal/engine/settle.go", Text: "en.o.Store.Settle(ctx, batch)", With: "en.o.Store.Settle((*RunContext[J])(rs[0]), batch)",
+		File: "internal/engine/settle.go", Text: "ctx = call\n\t}\n\tanswers", With: "ctx = (*RunContext[J])(rs[0])\n\t}\n\tanswers",
 		Package: "internal/coretest/claims", Test: "TestSettleAfterTheContextsHaveEnded",
 		Why: "what ends in a drain is not recorded, and is done again",
 	},
