@@ -127,7 +127,7 @@ func (c *carrier) able(m *broker.Message) bool {
 // dueAt is when a message that is given back is due, and whether its job was postponed. Zero = its
 // wait is no such.
 func dueAt(r *run) (due time.Time, postponed bool) {
-	// "" = it is carried before its end is known. Its phase says nothing then: Run may have given it up.
+	// "" = it is carried before its end is known. Its phase may be over then, as Run gave it up.
 	switch on, is := r.Due(), r.Outcome; {
 	case is == engine.Postponed, is == "" && !on.IsZero():
 		return on, true
