@@ -68,34 +68,3 @@ func (en *Engine[J]) writes(scope string) bool {
 	as, err := en.askRenewal(ctx, []dedupe.Renewal{{Key: dedupe.Key{Scope: scope, Key: hex.EncodeToString(token[:])}, Token: token, TTL: en.o.Lease}})
 	return err == nil && errors.Is(as[0].Err, dedupe.ErrLeaseLost)
 }
-
-// probe claims a key that nobody has, and gives it back. On a queue where no other claim comes, its
-// answer stands for another claim's: it shows whether the store refuses one claim or all. probe
-// asks only when the store has answered no claim for refusedFor, and asks no more often than that.
-// Nothing remains of a probe that goes well. What a failed one has left, the next one takes up,
-// because an engine always asks for the same key. So a process leaves one record at most, for an
-// operator to forget.
-func (en *Engine[J]) probe(scope string) {
-	last, now := en.probed.Load(), time.Since(en.epoch)
-	if now-time.Duration(max(last, en.lastClaim.Load())) < refusedFor || !en.probed.CompareAndSwap(last, int64(now)) {
-		return
-	}
-	var token dedupe.Token
-	rand.Read(token[:])
-	q := dedupe.ClaimRequest{
-		Key: dedupe.Key{Scope: scope, Key: en.probeKey}, Token: token, TTL: min(en.o.Lease, refusedFor/2),
-		Policy: dedupe.Rerun, Owner: en.o.Owner,
-	}
-	ctx := CallContext(context.Background(), en.o.CallTimeout)
-	defer ctx.Close()
-	cs, err := Guard(func() ([]dedupe.Claim, error) { return en.o.Store.Claim(ctx, []dedupe.ClaimRequest{q}) })
-	if !en.forgoOnce(q.Key, token) || err != nil || len(cs) != 1 || cs[0].Err != nil || cs[0].Outcome != dedupe.Won {
-		return
-	}
-	at := time.Now()
-	en.lastClaim.Store(int64(at.Sub(en.epoch)))
-	en.o.Pulse.claims.Answers(at)
-	_, _ = Guard(func() ([]error, error) {
-		return en.o.Store.Forget(ctx, []dedupe.Forgotten{{Key: q.Key, Fence: cs[0].Lease.Fence}})
-	})
-}

@@ -60,7 +60,7 @@ func (en *Engine[J]) settleBatch(rs []*Run[J]) {
 	case dividable(rs, err, tried):
 		en.settleApart(rs, err)
 	default:
-		alone := len(rs) == 1 && rs[0].outlived(&en.lastEnd, sent) && !errors.Is(err, context.DeadlineExceeded)
+		alone := len(rs) == 1 && !errors.Is(err, context.DeadlineExceeded) && en.endsOthers(rs[0], sent)
 		for _, r := range rs {
 			en.unsettled(r, err, !alone)
 		}
@@ -227,7 +227,19 @@ func (en *Engine[J]) erredAlone(r *Run[J], err error, sent time.Time) bool {
 	if errors.Is(err, dedupe.ErrFull) || errors.Is(err, dedupe.ErrBusy) {
 		return r.Joined.Load() && errors.Is(err, dedupe.ErrBusy)
 	}
-	return r.outlived(&en.lastEnd, sent)
+	return en.endsOthers(r, sent)
+}
+
+// endsOthers reports whether the store has answered another end since this one first failed. Where
+// such ends take all slots, as with one handler, no other can come. Then it asks for one (probe).
+func (en *Engine[J]) endsOthers(r *Run[J], sent time.Time) bool {
+	if r.outlived(&en.lastEnd, sent) {
+		return true
+	}
+	if !r.f.Terms.Waits && r.f.isFull() {
+		en.probe(r.Key.Scope)
+	}
+	return false
 }
 
 func releasedAs[J any](r *Run[J]) Outcome {
@@ -286,28 +298,4 @@ func (en *Engine[J]) unsettled(r *Run[J], err error, away bool) {
 	en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: a job's end could not be recorded; it will be delivered again",
 		slog.String("job", r.Name()), slog.String("key", r.Key.String()), slog.String("to", r.Verdict.To.String()), slog.Any("error", err))
 	en.finish(r, Leave, 0, Unsettled)
-}
-
-// Forgo gives back a claim when nobody knows whether it was won, so that the key need not wait for
-// a lease to run out. It blocks until the store has answered, and tries for SettleTimeout. Nothing
-// depends on it.
-func (en *Engine[J]) Forgo(k dedupe.Key, token dedupe.Token) {
-	begin := time.Now()
-	for n := 1; !en.forgoOnce(k, token); n++ {
-		pause := retry.Pause(n)
-		if time.Since(begin)+pause >= en.o.SettleTimeout {
-			return
-		}
-		<-time.After(pause)
-	}
-}
-
-// forgoOnce is one try of Forgo, and reports whether the store has answered it.
-func (en *Engine[J]) forgoOnce(k dedupe.Key, token dedupe.Token) bool {
-	ctx := CallContext(context.Background(), en.o.CallTimeout)
-	defer ctx.Close()
-	as, err := Guard(func() ([]dedupe.Settled, error) {
-		return en.o.Store.Settle(ctx, []dedupe.Settlement{{Key: k, Token: token, To: dedupe.Released, Uncounted: true, Retain: en.o.Retention}})
-	})
-	return err == nil && len(as) == 1 && (as[0].Err == nil || errors.Is(as[0].Err, dedupe.ErrLeaseLost))
 }

@@ -501,6 +501,13 @@ func (f *Flow[J]) crowded() bool {
 	return 2*f.unsettled > f.o.Slots
 }
 
+// isFull reports whether such jobs take all places, so that nothing starts.
+func (f *Flow[J]) isFull() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.unsettled >= f.o.Slots
+}
+
 // Abandoned reports whether the flow was given up.
 func (f *Flow[J]) Abandoned() bool {
 	f.mu.Lock()

@@ -118,6 +118,21 @@ var engine = []mutant{
 		Why: "each duplicate of a backlog is found from within the one before it, and the stack grows without a bound",
 	},
 	{
+		File: "internal/engine/settle.go", Text: "		en.settleBatch(one[:])\n", With: "		if en.settleBatch(one[:]); r.tries > 0 {\n			en.finish(r, Ack, 0, Done)\n		}\n",
+		Package: "internal/coretest/claims", Test: "TestSettleIsRepeated",
+		Why: "an end that one handler over a memory store has not recorded is acked",
+	},
+	{
+		File: "internal/engine/claim.go", Text: "en.isAlone(r) {\n		en.claimBatch(rs)", With: "en.isAlone(r) {\n		draw(rs)\n		if as, sent, err := en.ask(rs); err != nil {\n			r.advance(claimed)\n			launch(rs)\n		} else {\n			en.landClaims(rs, as, sent)\n		}",
+		Package: "internal/coretest/outages", Test: "TestOutageBurnsNoReceives",
+		Why: "one handler over a memory store runs a job that it has not claimed",
+	},
+	{
+		File: "internal/engine/settle.go", Text: "if !r.f.Terms.Waits && r.f.isFull() {", With: "if false {",
+		Package: "internal/coretest/claims", Test: "TestSettlementThatIsRefusedToOneHandler",
+		Why: "one record that the store does not take stops a worker of one handler for ever",
+	},
+	{
 		File: "internal/engine/slots.go", Text: "go f.send(slices.Clone(out))", With: "f.send(slices.Clone(out))",
 		Package: "internal/coretest/life", Test: "TestBacklogIsNotGivenBackFromWithinItself",
 		Why: "each message of a paused type is given back from within the one before it: 16 MB of stack behind 20,000",

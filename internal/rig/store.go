@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/instant"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -55,6 +56,7 @@ func NewStore(t testing.TB) *Store {
 // Store is a memory store whose calls can be watched, and made to fail.
 type Store struct {
 	dedupe.Store
+	mark
 	T testing.TB
 
 	Claims, Renews, Settles, Gets, Lists, Forgets atomic.Int64 // calls
@@ -67,6 +69,12 @@ type Store struct {
 	OnGet        func() error
 	ChangeLimits func(l dedupe.Limits) dedupe.Limits
 }
+
+type mark = instant.Mark
+
+// IsInstant makes the store one that never waits, as one in memory is by itself: where a flow has
+// one slot, who has a run makes its calls. From then on they may fail, or panic, but not wait.
+func (s *Store) IsInstant() { s.mark = instant.Of(s) }
 
 // Set changes the store under its lock.
 func (s *Store) Set(change func(s *Store)) {
@@ -134,7 +142,17 @@ func (s *Store) through(op onceqtest.Op, count *atomic.Int64, entries int) dedup
 	if ask == nil {
 		return hooked{s}
 	}
-	return ask(onceqtest.Call{Op: op, N: n, Entries: entries}).Store(hooked{s})
+	fs := ask(onceqtest.Call{Op: op, N: n, Entries: entries})
+	if instant.Is(s) && Waits(fs) {
+		s.T.Errorf("%s: a store that is instant waits", op)
+		fs = faulty.Fail(ErrBoom)
+	}
+	return fs.Store(hooked{s})
+}
+
+// Waits reports whether a call with the faults takes time.
+func Waits(fs faulty.Faults) bool {
+	return slices.ContainsFunc(fs, func(f onceqtest.Fault) bool { return f.Delay > 0 })
 }
 
 // hooked is the store without its faults, but with the changes of its answers.

@@ -247,7 +247,7 @@ func TestProcessKeepsItsClaims(t *testing.T) {
 }
 
 func TestProcessLosesItsClaim(t *testing.T) {
-	rig.Bubble(t, func(ctx context.Context, _ *onceq.Job) error { <-ctx.Done(); return nil }, func(r *rig.Rig) {
+	rig.BothWays(t, func(ctx context.Context, _ *onceq.Job) error { <-ctx.Done(); return nil }, func(r *rig.Rig) {
 		go func() {
 			rig.Takes(15 * time.Second)
 			r.Store.Steal(r.T, "a")
@@ -260,7 +260,7 @@ func TestProcessLosesItsClaim(t *testing.T) {
 
 func TestProcessTimeout(t *testing.T) {
 	for _, st := range []dedupe.Store{nil, onceq.NoStore} {
-		rig.Bubble(t, func(ctx context.Context, _ *onceq.Job) error {
+		rig.BothWays(t, func(ctx context.Context, _ *onceq.Job) error {
 			select {
 			case <-ctx.Done():
 				return context.Cause(ctx)
@@ -284,7 +284,7 @@ func TestProcessTimeout(t *testing.T) {
 }
 
 func TestProcessDuringAnOutage(t *testing.T) {
-	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 		r.Store.Fails(rig.ErrBoom, onceqtest.Claim)
 		ds := rig.Deliveries("a")
 		ds[0].Until = time.Now().Add(time.Minute)

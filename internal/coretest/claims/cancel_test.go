@@ -39,7 +39,7 @@ func TestCancelledIsAcked(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+			rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 				if err := cancel(t, r, "a"); err != nil {
 					t.Fatal(err)
 				}
@@ -85,7 +85,7 @@ func TestCancelWhileItRuns(t *testing.T) {
 				took, cause = time.Since(began), context.Cause(ctx)
 				return c.end
 			}
-			rig.Bubble(t, h, func(r *rig.Rig) {
+			rig.BothWays(t, h, func(r *rig.Rig) {
 				stuck := make(chan struct{})
 				r.Send("a")
 				r.Start()
@@ -163,7 +163,7 @@ func TestCancelInTheEnd(t *testing.T) {
 		"permanent": {onceq.Permanent(errors.New("never")), 1, []string{"failed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rig.Bubble(t, func(context.Context, *onceq.Job) error { <-time.After(2 * time.Second); return c.end }, func(r *rig.Rig) {
+			rig.BothWays(t, func(context.Context, *onceq.Job) error { <-time.After(2 * time.Second); return c.end }, func(r *rig.Rig) {
 				r.Send("a")
 				r.Start()
 				rig.Pass(time.Second)
@@ -237,7 +237,7 @@ func TestCancelledLetterReopensNothing(t *testing.T) {
 func TestCancelledSleeper(t *testing.T) {
 	const sleep = 100 * 24 * time.Hour
 	h := func(ctx context.Context, j *onceq.Job) error { return onceq.Sleep(ctx, j, "nap", sleep) }
-	rig.Bubble(t, h, func(r *rig.Rig) {
+	rig.BothWays(t, h, func(r *rig.Rig) {
 		r.Send("a")
 		r.RunFor(time.Second)
 		r.WantOutcomes("a", "postponed")

@@ -35,7 +35,7 @@ func TestFailedAndParkedPutTheLetterAgain(t *testing.T) {
 		class   string
 		outcome string
 	}{{dedupe.Failed, "custom", "already-failed"}, {dedupe.Parked, onceq.ClassInterrupted, "already-parked"}} {
-		rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+		rig.BothWays(t, rig.Never(t), func(r *rig.Rig) {
 			id := r.PutRaw(rig.Message("a"))[0]
 			q := r.Store.Occupy(t, "a", time.Minute, dedupe.Rerun, id)
 			r.Store.EndClaim(t, q, dedupe.Settlement{To: c.to, ErrClass: c.class, ErrText: "because"})
@@ -52,7 +52,7 @@ func TestFailedAndParkedPutTheLetterAgain(t *testing.T) {
 }
 
 func TestTakeoverParks(t *testing.T) {
-	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Never(t), func(r *rig.Rig) {
 		id := r.PutRaw(rig.Message("a"))[0]
 		q := r.Store.Occupy(t, "a", time.Minute, dedupe.Park, id)
 		if _, err := r.Store.Store.Renew(r.Context(), []dedupe.Renewal{{Key: q.Key, Token: q.Token, TTL: time.Minute, Started: true}}); err != nil {
@@ -84,7 +84,7 @@ func TestDeadLeaseCounts(t *testing.T) {
 
 func TestAnotherWorkerHasIt(t *testing.T) {
 	const length = 4 * time.Hour
-	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 		q := r.Store.Occupy(t, "a", length, dedupe.Rerun)
 		r.Send("a")
 		r.Start()
@@ -197,7 +197,7 @@ func TestAnotherMessageWithTheKeyIsNoHandOver(t *testing.T) {
 }
 
 func TestSameKeyTwiceInAReceive(t *testing.T) {
-	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 		r.Send("a", "a", "b", "a")
 		r.RunFor(5 * time.Minute)
 		if n := r.Seen.Started("a"); n != 1 {
@@ -304,7 +304,7 @@ func TestKeyIsTheJobsID(t *testing.T) {
 }
 
 func TestMismatch(t *testing.T) {
-	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 		first, second := rig.Message("a"), rig.Message("a")
 		second.Body = []byte("another payload")
 		r.Put(first)

@@ -17,7 +17,7 @@ import (
 // Under Park the handler does not begin before the store has confirmed that it will.
 // The rule: under Park the start is recorded before the handler starts.
 func TestParkRecordsTheStart(t *testing.T) {
-	rig.Bubble(t, func(context.Context, *onceq.Job) error {
+	rig.BothWays(t, func(context.Context, *onceq.Job) error {
 		<-time.After(5 * time.Second)
 		return nil
 	}, func(r *rig.Rig) {
@@ -37,7 +37,7 @@ func TestParkConfirmsTheStart(t *testing.T) {
 		"error": faulty.Fail(rig.ErrBoom), "reply lost": faulty.Lose(rig.ErrBoom), "panic": faulty.Panic("store"), "busy": faulty.Fail(dedupe.ErrBusy),
 	} {
 		t.Run(name, func(t *testing.T) {
-			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+			rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 				r.Store.Set(func(s *rig.Store) { s.Fault = rig.Bads(onceqtest.Renew, 4, fault) })
 				r.Send("a")
 				r.Start()
@@ -71,7 +71,7 @@ func TestParkWhenTheStartIsNotConfirmed(t *testing.T) {
 }
 
 func TestParkWhenTheClaimIsLostBeforeTheStart(t *testing.T) {
-	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Never(t), func(r *rig.Rig) {
 		r.Store.Set(func(s *rig.Store) {
 			s.OnRenew = func(rs []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
 				if rs[0].Started {
@@ -169,7 +169,7 @@ func TestUnknown(t *testing.T) {
 		"permanent": onceq.Permanent(onceq.Unknown(rig.ErrBoom)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			rig.Bubble(t, rig.Returns(err), func(r *rig.Rig) {
+			rig.BothWays(t, rig.Returns(err), func(r *rig.Rig) {
 				r.Send("a")
 				r.RunFor(time.Minute)
 				r.WantOutcomes("a", "parked")
@@ -181,7 +181,7 @@ func TestUnknown(t *testing.T) {
 			}, rig.Parks)
 		})
 	}
-	rig.Bubble(t, rig.Returns(onceq.Unknown(rig.ErrBoom)), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Returns(onceq.Unknown(rig.ErrBoom)), func(r *rig.Rig) {
 		r.Send("a")
 		r.RunFor(time.Hour)
 		r.Letter(onceq.ClassError)

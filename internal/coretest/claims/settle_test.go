@@ -22,7 +22,7 @@ func TestSettleIsRepeated(t *testing.T) {
 	} {
 		for _, result := range []error{nil, rig.ErrBoom, onceq.Permanent(rig.ErrBoom)} {
 			t.Run(name, func(t *testing.T) {
-				rig.Bubble(t, rig.Returns(result), func(r *rig.Rig) {
+				rig.Ways(fault)(t, rig.Returns(result), func(r *rig.Rig) {
 					tries := 5
 					if name == "one hangs" {
 						tries = 1
@@ -59,7 +59,7 @@ func TestSettleIsRepeated(t *testing.T) {
 func TestSettleOutlastsAFailover(t *testing.T) {
 	for name, fault := range map[string]faulty.Faults{"error": faulty.Fail(rig.ErrBoom), "reply lost": faulty.Lose(rig.ErrBoom), "hangs": faulty.Hang()} {
 		t.Run(name, func(t *testing.T) {
-			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+			rig.Ways(fault)(t, rig.Returns(nil), func(r *rig.Rig) {
 				r.Store.Set(func(s *rig.Store) {
 					s.Fault = func(c onceqtest.Call) faulty.Faults {
 						if c.Op == onceqtest.Claim && c.N == 1 {
@@ -210,6 +210,50 @@ func TestSettlementThatIsRefused(t *testing.T) {
 	})
 }
 
+// With one handler no other end can come while one is refused. The worker asks for one of its own
+// after five minutes, and goes on. Where the store refuses that, too, it is away, and nothing is
+// given up.
+func TestSettlementThatIsRefusedToOneHandler(t *testing.T) {
+	for _, whole := range []bool{false, true} { // an error of the entry, or of its call
+		for _, all := range []bool{false, true} {
+			t.Run(fmt.Sprintf("whole calls %v, all %v", whole, all), func(t *testing.T) {
+				rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
+					refused := func(ts []dedupe.Settlement) bool { return all || ts[0].Key.Key == "a" }
+					r.Store.Set(func(s *rig.Store) {
+						s.OnSettle = func(ts []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
+							switch {
+							case !refused(ts):
+							case whole:
+								return nil
+							default:
+								as[0] = dedupe.Settled{Err: rig.ErrBoom}
+							}
+							return as
+						}
+					})
+					r.Send("a")
+					r.Start()
+					rig.Pass(2 * time.Second)
+					r.Send("b")
+					rig.Pass(6 * time.Minute)
+					if all {
+						r.WantOutcomes("a")
+						r.WantOutcomes("b")
+					} else {
+						r.WantOutcomes("a", "unsettled", "already-done") // it was recorded, and its answer was wrong
+						r.WantOutcomes("b", "done")
+					}
+					r.Store.Set(func(s *rig.Store) { s.OnSettle = nil })
+					rig.Pass(10 * time.Minute)
+					r.WantStatus("a", dedupe.Done)
+					r.WantStatus("b", dedupe.Done)
+					r.WantQueue(0)
+				}, rig.With(func(c *rig.Setup) { c.Concurrency = 1 }))
+			})
+		}
+	}
+}
+
 // locked is a store in which one record is locked until then: its ends are refused entry by entry,
 // and nothing is written.
 type locked struct {
@@ -312,7 +356,7 @@ func TestUnsettledJobsAreBounded(t *testing.T) {
 }
 
 func TestWhatIsRecorded(t *testing.T) {
-	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 		r.Send("a")
 		r.RunFor(time.Second)
 		rec := r.Record("a")
@@ -320,14 +364,14 @@ func TestWhatIsRecorded(t *testing.T) {
 			t.Errorf("kept for %v, owner %q, message %q, want none", got, rec.Owner, rec.MessageID)
 		}
 	}, rig.With(func(c *rig.Setup) { c.Retention, c.Owner = 48*time.Hour, "me" }))
-	rig.Bubble(t, rig.Returns(onceq.Permanent(rig.ErrBoom)), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Returns(onceq.Permanent(rig.ErrBoom)), func(r *rig.Rig) {
 		r.Send("a")
 		r.RunFor(time.Second)
 		if rec := r.Record("a"); rec.Status != dedupe.Failed || rec.MessageID == "" {
 			t.Errorf("%v, message %q: a failed record knows its message", rec.Status, rec.MessageID)
 		}
 	})
-	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 		r.Send("a")
 		r.RunFor(time.Second)
 		if rec := r.Record("a"); rec.Owner == "" || rec.Expires.Sub(rec.Finished) != onceq.DefaultRetention {
@@ -364,7 +408,7 @@ func TestNonsenseAnswersToSettlements(t *testing.T) {
 		"unknown status": func(as []dedupe.Settled) []dedupe.Settled { as[0].Status = 99; return as },
 	} {
 		t.Run(name, func(t *testing.T) {
-			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+			rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 				r.Store.Set(func(s *rig.Store) {
 					s.OnSettle = func(_ []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled { return nonsense(slices.Clone(as)) }
 				})
@@ -392,7 +436,7 @@ func TestResultTooLarge(t *testing.T) {
 	small := func(r *rig.Rig) {
 		r.Store.ChangeLimits = func(l dedupe.Limits) dedupe.Limits { l.MaxResult = 1000; return l }
 	}
-	rig.Bubble(t, h, func(r *rig.Rig) {
+	rig.BothWays(t, h, func(r *rig.Rig) {
 		r.Send("a")
 		r.RunFor(time.Second)
 		if set == nil || r.Record("a").Result != nil {
@@ -402,7 +446,7 @@ func TestResultTooLarge(t *testing.T) {
 	}, small)
 	// The store's limit is not the one that it has told. The effect has happened, and it is better
 	// to lose its result than to repeat it.
-	rig.Bubble(t, h, func(r *rig.Rig) {
+	rig.BothWays(t, h, func(r *rig.Rig) {
 		r.Store.Set(func(s *rig.Store) {
 			s.OnSettle = func(ss []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
 				if len(ss[0].Result) > 0 {
@@ -425,7 +469,7 @@ func TestResultTooLarge(t *testing.T) {
 }
 
 func TestUncountedReleasesGiveTheAttemptBack(t *testing.T) {
-	rig.Bubble(t, rig.WhenCut(rig.ErrBoom), func(r *rig.Rig) {
+	rig.BothWays(t, rig.WhenCut(rig.ErrBoom), func(r *rig.Rig) {
 		r.Send("a")
 		for i := range 5 {
 			r.Start()
@@ -488,7 +532,7 @@ func TestMetaWinsOverTypeWinsOverDefaults(t *testing.T) {
 func TestOutageByEntries(t *testing.T) {
 	for name, err := range map[string]error{"error": rig.ErrBoom, "busy": dedupe.ErrBusy, "full": dedupe.ErrFull} {
 		t.Run(name, func(t *testing.T) {
-			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+			rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 				r.Store.Set(func(s *rig.Store) {
 					s.OnSettle = func(ts []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
 						for i := range as {

@@ -173,12 +173,13 @@ func TestDoOneFault(t *testing.T) {
 			"error": faulty.Fail(rig.ErrBoom), "reply lost": faulty.Lose(rig.ErrBoom), "busy": faulty.Fail(dedupe.ErrBusy),
 			"panic": faulty.Panic("store"), "hangs": faulty.Hang(), "full": faulty.Fail(dedupe.ErrFull),
 		} {
-			for _, park := range []bool{false, true} {
-				t.Run(fmt.Sprint(op, name, park), func(t *testing.T) {
-					var options []rig.Option
-					if park {
-						options = append(options, rig.Parks)
-					}
+			for how, options := range map[string][]rig.Option{
+				"": nil, "park": {rig.Parks}, "direct": {rig.Direct}, "park, direct": {rig.Parks, rig.Direct},
+			} {
+				if strings.Contains(how, "direct") && rig.Waits(fault) {
+					continue
+				}
+				t.Run(fmt.Sprint(op, " ", name, " ", how), func(t *testing.T) {
 					rig.BubbleDo(t, func(d *rig.Doer) {
 						for i, says := range []error{nil, rig.ErrBoom, onceq.Permanent(rig.ErrBoom)} {
 							k := fmt.Sprint("a", i)

@@ -102,7 +102,7 @@ func TestHandlerThatIgnoresItsContextButEndsInTime(t *testing.T) {
 }
 
 func TestNoDrainTime(t *testing.T) {
-	rig.Bubble(t, rig.WhenCut(rig.ErrBoom), func(r *rig.Rig) {
+	rig.BothWays(t, rig.WhenCut(rig.ErrBoom), func(r *rig.Rig) {
 		r.Send("a")
 		r.Start()
 		rig.Pass(time.Second)
@@ -296,7 +296,7 @@ func TestClaimInDoubtIsGivenBack(t *testing.T) {
 	} {
 		for _, settles := range []faulty.Faults{nil, faulty.Lose(rig.ErrBoom)} {
 			t.Run(name, func(t *testing.T) {
-				rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+				rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 					r.Store.Set(func(s *rig.Store) {
 						s.Fault = func(c onceqtest.Call) faulty.Faults {
 							switch {
@@ -330,7 +330,7 @@ func TestClaimInDoubtIsGivenBack(t *testing.T) {
 func TestClaimInDoubtThatWasNotWon(t *testing.T) {
 	for name, other := range map[string]bool{"no record": false, "another's": true} {
 		t.Run(name, func(t *testing.T) {
-			rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
+			rig.BothWays(t, rig.Never(t), func(r *rig.Rig) {
 				r.Store.Fails(rig.ErrBoom, onceqtest.Claim)
 				r.Send("a")
 				r.Start()

@@ -75,7 +75,7 @@ func TestClaimWonAfterTheHardEnd(t *testing.T) {
 // A claim was answered Stale, and its repeat had no answer. It is given back like any claim in
 // doubt.
 func TestStaleClaimInDoubt(t *testing.T) {
-	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 		var n atomic.Int64
 		r.Store.Set(func(s *rig.Store) {
 			s.OnClaim = func(_ []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim {
@@ -100,7 +100,7 @@ func TestStaleClaimInDoubt(t *testing.T) {
 
 // A store whose leases are over before they were asked for is not asked in a busy loop.
 func TestLeasesThatAreOver(t *testing.T) {
-	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 		r.Store.Set(func(s *rig.Store) {
 			s.OnClaim = func(_ []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim {
 				for i := range cs {

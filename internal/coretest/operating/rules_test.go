@@ -190,7 +190,7 @@ func TestTypePausedByRule(t *testing.T) {
 	} {
 		paused := !strings.HasPrefix(name, "another")
 		t.Run(name, func(t *testing.T) {
-			rig.Bubble(t, nil, func(r *rig.Rig) {
+			rig.BothWays(t, nil, func(r *rig.Rig) {
 				id := r.Orders(50*time.Minute, set)
 				r.Start()
 				r.Put(rig.JobOf("charge", "c-1", ""), rig.JobOf("mail", "m-1", ""), rig.JobOf("charge", "c-2", "g"), rig.JobOf("mail", "m-2", "g"))

@@ -21,7 +21,7 @@ func TestOutageBurnsNoReceives(t *testing.T) {
 	const jobs = 25
 	for name, fault := range rig.Outages {
 		t.Run(name, func(t *testing.T) {
-			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+			rig.Ways(fault)(t, rig.Returns(nil), func(r *rig.Rig) {
 				r.Store.Set(func(s *rig.Store) { s.Fault = func(onceqtest.Call) faulty.Faults { return fault } })
 				keys := rig.Numbered("k", jobs)
 				r.Send(keys...)
@@ -66,7 +66,7 @@ func TestOutageBurnsNoReceives(t *testing.T) {
 
 // Each outage is told of once.
 func TestOutagesAreLogged(t *testing.T) {
-	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 		r.Start()
 		for i := range 3 {
 			r.Store.Fails(rig.ErrBoom, onceqtest.Claim)
@@ -163,7 +163,7 @@ func TestWaitingMessagesOutlastAHangingStore(t *testing.T) {
 }
 
 func TestClaimIsRepeatedWithItsToken(t *testing.T) {
-	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 		tokens := make(map[dedupe.Token]int)
 		r.Store.Set(func(s *rig.Store) {
 			s.OnClaim = func(rs []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim {
@@ -225,7 +225,7 @@ func TestDrainDuringAnOutageHandsBack(t *testing.T) {
 
 // stolen runs a job whose claim is taken away after ten seconds.
 func stolen(t *testing.T, h onceq.HandlerFunc, f func(r *rig.Rig), options ...rig.Option) {
-	rig.Bubble(t, h, func(r *rig.Rig) {
+	rig.BothWays(t, h, func(r *rig.Rig) {
 		r.Send("a")
 		r.Start()
 		rig.Pass(10 * time.Second)
@@ -364,7 +364,7 @@ func TestNonsenseAnswersToClaims(t *testing.T) {
 }
 
 func TestStaleTwiceIsHandedBack(t *testing.T) {
-	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+	rig.BothWays(t, rig.Returns(nil), func(r *rig.Rig) {
 		var tokens []dedupe.Token
 		r.Store.Set(func(s *rig.Store) {
 			s.OnClaim = func(rs []dedupe.ClaimRequest, cs []dedupe.Claim) []dedupe.Claim {

@@ -58,6 +58,13 @@ func Most(attempts int) Option {
 
 func Parks(r *Rig) { r.Cfg.Defaults.Interrupted = dedupe.Park }
 
+// Direct is a worker of one handler over a store that never waits: who has a run makes the store's
+// calls, and no carrier does.
+func Direct(r *Rig) {
+	r.Store.IsInstant()
+	r.Cfg.Concurrency = 1
+}
+
 // Warnings leaves out the line of each delivery: where days go by, there are too many.
 func Warnings(r *Rig) {
 	r.Cfg.Logger = slog.New(slog.NewTextHandler(r.Logged, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -81,6 +88,21 @@ func Bubble(t *testing.T, h onceq.HandlerFunc, f func(r *Rig), options ...Option
 		}
 		Pass(time.Minute) // for a beat that is still in flight
 	})
+}
+
+// BothWays is Bubble, once more with a Direct worker.
+func BothWays(t *testing.T, h onceq.HandlerFunc, f func(r *Rig), options ...Option) {
+	t.Helper()
+	Bubble(t, h, f, options...)
+	t.Run("direct", func(t *testing.T) { Bubble(t, h, f, append(options[:len(options):len(options)], Direct)...) })
+}
+
+// Ways is BothWays, or Bubble where the faults wait, as those of an instant store must not.
+func Ways(fs faulty.Faults) func(t *testing.T, h onceq.HandlerFunc, f func(r *Rig), options ...Option) {
+	if Waits(fs) {
+		return Bubble
+	}
+	return BothWays
 }
 
 func New(t *testing.T, h onceq.HandlerFunc, options ...Option) *Rig {

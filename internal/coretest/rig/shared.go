@@ -19,6 +19,7 @@ var (
 	NewStore  = rig.NewStore
 	NewQueue  = rig.NewQueue
 	Bads      = rig.Bads
+	Waits     = rig.Waits
 	Pass      = rig.Pass
 	Takes     = rig.Takes
 )

@@ -10,6 +10,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/instant"
 )
 
 // This file owns what runs on machines: workers, functions that take batches, and relays. Each runs
@@ -24,6 +25,11 @@ func (w *world) live(ctx context.Context, what func(context.Context, *Machine)) 
 		w.born++
 		m.name = fmt.Sprint("host-", w.born)
 		w.mu.Unlock()
+		if instant.Is(w.st) && w.n(3) == 0 {
+			m.Direct()
+			m.name += "-direct"
+			w.count("direct")
+		}
 		if w.clocks && w.n(3) == 0 {
 			m.ahead = w.draw(2*skew) - skew
 		}
@@ -73,7 +79,7 @@ func (w *world) host(ctx context.Context, m *Machine) {
 	}
 	c := onceq.WorkerConfig{
 		DeadLetter:  m.Sender(w.dlq, "the letters"),
-		Concurrency: bulkMax + w.n(12), Visibility: 12 * time.Second, DrainTimeout: w.draw(10 * time.Second),
+		Concurrency: m.slots(bulkMax + w.n(12)), Visibility: 12 * time.Second, DrainTimeout: w.draw(10 * time.Second),
 	}
 	if w.carries {
 		c.Carry = &carried{m.Sender(w.q, "the queue, as a copy"), w}
@@ -151,7 +157,7 @@ func (w *world) batch(ctx context.Context, m *Machine, b *onceq.Batches, ms []*b
 			last = x.Deadline
 		}
 	}
-	o := &onceq.BatchOptions{Concurrency: w.n(len(ms) + 1), OneLease: w.n(3) == 0, Unordered: !w.q.Limits().OrderedGroups}
+	o := &onceq.BatchOptions{Concurrency: m.slots(w.n(len(ms) + 1)), OneLease: w.n(3) == 0, Unordered: !w.q.Limits().OrderedGroups}
 	if w.n(2) == 0 {
 		o.Deadline, o.MinTime = last.Add(-w.draw(10*time.Second)), w.draw(3*time.Second)
 	}

@@ -42,7 +42,7 @@ func (w *world) mux(m *Machine) *onceq.Mux {
 	on(due, w.inTime, onceq.JobOptions{MaxAttempts: -1})
 	bulk := func(typ string, f func(m *Machine, js []*onceq.Job) []error, o onceq.JobOptions) {
 		o.Backoff = quick
-		mux.On(typ, onceq.Bulk(onceq.BulkOptions{Max: bulkMax, Linger: 2 * time.Second, Divide: w.divides}, func(ctx context.Context, js []*onceq.Job) []error {
+		mux.On(typ, onceq.Bulk(onceq.BulkOptions{Max: m.slots(bulkMax), Linger: 2 * time.Second, Divide: w.divides}, func(ctx context.Context, js []*onceq.Job) []error {
 			w.count("bulks")
 			return w.together(ctx, m, js, f)
 		}), &o)

@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/instant"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -33,6 +34,8 @@ type Machine struct {
 	name    string
 	q       broker.Receiver
 	running int // handlers; under the world's lock
+	// direct: its store never waits, and its workers have one handler.
+	direct bool
 	// function: it takes batches.
 	function bool
 	book     *book         // what is noted of its calls; may be nil
@@ -59,12 +62,31 @@ func NewMachine(t testing.TB, q broker.Receiver, st dedupe.Store, w *Weather, fa
 	m := &Machine{q: q, weather: w}
 	m.Store = &face{m: m, Store: &rig.Store{Store: &view{st, m}, T: t, Fault: func(c onceqtest.Call) faulty.Faults {
 		m.Stands()
-		if m.dead.Load() {
-			return faulty.Hang()
+		fs := faulty.Hang()
+		if !m.dead.Load() {
+			fs = fault(c)
 		}
-		return fault(c)
+		if m.direct && rig.Waits(fs) {
+			fs = faulty.Err(rig.ErrBoom, len(fs) > 1) // one that is slow, and whose reply is lost
+		}
+		return fs
 	}}}
 	return m
+}
+
+// Direct makes the machine's store one that never waits. So a worker of one handler has no carriers
+// on it: who has a run makes the store's calls. What would be slow, or hang, fails at once.
+func (m *Machine) Direct() {
+	f := m.Store.(*face)
+	f.mark, m.direct = instant.Of(f), true
+}
+
+// slots is how many handlers run at once where n may.
+func (m *Machine) slots(n int) int {
+	if m.direct {
+		return 1
+	}
+	return n
 }
 
 // Stands returns when the machine does not stand still.
@@ -161,8 +183,11 @@ func (s *sender) Send(ctx context.Context, ms []broker.Outgoing) (ids []string, 
 // face is the store as the machine sees its answers: none while it stands still.
 type face struct {
 	dedupe.Store
+	mark
 	m *Machine
 }
+
+type mark = instant.Mark
 
 func (f *face) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
 	defer f.m.Stands()

@@ -181,13 +181,13 @@ func restored(t *testing.T, r *rig, b backedUp, queueURL string, open func(name 
 	all := keys("A-", 1, 8)
 	n.due(all...)
 
-	before := n.work("w-1", nil, nil)
+	before := n.work("w-1", nil, brief)
 	r.send(all[:2]...)
 	n.idle()
 	before.stop()
 	r.send("A-3") // waits in the backup, and is done after it
 	b.dump()
-	s := n.work("w-2", nil, nil)
+	s := n.work("w-2", nil, brief)
 	r.send(all[3:6]...)
 	n.idle()
 	for _, k := range all[6:] { // wait in the queue when it is restored, which knows nothing of them
