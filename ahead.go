@@ -127,9 +127,10 @@ func (c *carrier) able(m *broker.Message) bool {
 // dueAt is when a message that is given back is due, and whether its job was postponed. Zero = its
 // wait is no such.
 func dueAt(r *run) (due time.Time, postponed bool) {
-	switch is := r.Outcome; { // "" = it is carried before its end is known
-	case is == engine.Postponed, is == "" && !r.Unclaimed():
-		return r.Due(), true
+	// "" = it is carried before its end is known. Its phase may be over then, as Run gave it up.
+	switch on, is := r.Due(), r.Outcome; {
+	case is == engine.Postponed, is == "" && !on.IsZero():
+		return on, true
 	case is == engine.Outcome(OutcomeEarly), is == "":
 		return time.Now().Add(early(r.Message, false)), false
 	}

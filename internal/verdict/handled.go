@@ -72,10 +72,11 @@ func (h *Handled) ending() (e Ending, after time.Duration) {
 	var retry *RetryError
 	var postpone *PostponeError
 	e.Returned = Error
+	// Under Park Unknown wins over NotBegun: a middleware around a limiter may have done something.
 	switch e.Unknown = errors.As(h.Err, &unknown); {
 	case h.Panicked:
 		e.Returned = Panic
-	case errors.As(h.Err, &notBegun) && (h.Cause != nil || !notBegun.IfCut):
+	case errors.As(h.Err, &notBegun) && !(e.Unknown && e.Parks) && (h.Cause != nil || !notBegun.IfCut):
 		e.Returned = NotBegun
 	case errors.As(h.Err, &permanent):
 		e.Returned = Permanent

@@ -29,6 +29,8 @@ func TestOf(t *testing.T) {
 		{"not begun", Handled{Err: &NotBegunError{Err: err}}, Verdict{To: dedupe.Released, Uncounted: true, Class: "error"}},
 		{"not begun, if it is cut off", Handled{Err: &NotBegunError{err, true}, Parks: true}, released("error")},
 		{"not begun, if it is cut off, and it is", Handled{Err: &NotBegunError{err, true}, Parks: true, Cause: ErrTimeout}, Verdict{To: dedupe.Released, Uncounted: true, Class: "error"}},
+		{"not begun, and its effect is unknown", Handled{Err: &UnknownError{Err: &NotBegunError{err, true}}, Parks: true, Cause: ErrDraining}, Verdict{To: dedupe.Parked, Class: Interrupted}},
+		{"not begun, and its effect is unknown, rerun", Handled{Err: &UnknownError{Err: &NotBegunError{err, true}}, Cause: ErrDraining}, Verdict{To: dedupe.Released, Uncounted: true, Class: "error"}},
 		{"postponed before it began", Handled{Err: &NotBegunError{&PostponeError{err, time.Hour}, true}}, Verdict{To: dedupe.Released, Uncounted: true, Class: Postponed, Delay: time.Hour}},
 		{"postponed before it began, drained", Handled{Err: &NotBegunError{&PostponeError{err, time.Hour}, true}, Parks: true, Cause: ErrDraining}, Verdict{To: dedupe.Released, Uncounted: true, Class: "error"}},
 		{"postponed, timed out, park", Handled{Err: &PostponeError{err, time.Hour}, Parks: true, Cause: ErrTimeout}, parked},

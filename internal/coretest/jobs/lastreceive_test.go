@@ -257,3 +257,48 @@ func TestDrainBesideALastCopy(t *testing.T) {
 		})
 	}
 }
+
+// lastMoment is a Sender whose first call fails after so long.
+type lastMoment struct {
+	copies
+	fails time.Duration
+}
+
+func (s *lastMoment) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
+	if d := s.fails; d > 0 {
+		s.fails = 0
+		<-time.After(d)
+		return nil, rig.ErrBoom
+	}
+	return s.copies.Send(ctx, ms)
+}
+
+// A copy that is tried once more after Run has given its job up is due when the job is.
+func TestCopyOfAnAbandonedJob(t *testing.T) {
+	to, woke := &lastMoment{fails: onceq.DefaultSettleTimeout + time.Second - time.Millisecond}, 0
+	var due time.Time
+	rig.Bubble(t, func(context.Context, *onceq.Job) error {
+		if woke++; time.Now().Before(due) {
+			t.Errorf("the job went on %v too early", time.Until(due))
+		}
+		return nil
+	}, func(r *rig.Rig) {
+		to.to, r.Cfg.Carry = r.Q.Broker, to
+		r.W = r.Worker(nil)
+		m := rig.Message("a")
+		due = time.Now().Add(2 * time.Hour)
+		m.Meta.Postponed = due
+		r.Put(m)
+		r.Start()
+		rig.Pass(time.Second)
+		if r.Stop() == nil {
+			r.Error("the job was not abandoned")
+		}
+		r.RunFor(3 * time.Hour)
+		r.Letters() // its queue has moved the message itself
+		r.WantStatus("a", dedupe.Done)
+		if woke != 1 || to.sent < 1 {
+			r.Errorf("%d copies; it woke %d times", to.sent, woke)
+		}
+	}, redriven(1), rig.Warnings, rig.With(func(c *rig.Setup) { c.DrainTimeout, c.CallTimeout = -1, 8*time.Second }))
+}
