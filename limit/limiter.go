@@ -92,13 +92,12 @@ func Middleware(l Limiter, key func(*onceq.Job) string) onceq.Middleware {
 				}
 				return l.Reserve(ctx, a)
 			})
-			over := endsWithin(ctx, 0) // then nothing is in doubt under Park, whatever the limiter has answered
 			switch {
-			case !over && err != nil:
+			case err != nil:
 				return refused(name, err)
-			case !over && wait > 0 && (wait >= MaxHold || expiresIn(j) < wait || endsWithin(ctx, wait)):
+			case wait > 0 && (wait >= MaxHold || expiresIn(j) < wait || endsWithin(ctx, wait)):
 				return later(j, name, wait)
-			case over || !retry.Rest(ctx, wait): // a drain, mostly
+			case endsWithin(ctx, 0) || !retry.Rest(ctx, wait): // a drain, mostly
 				cause := cmp.Or(context.Cause(ctx), context.DeadlineExceeded)
 				return &verdict.NotBegunError{Err: fmt.Errorf("limit: %s: cut off before the job began: %w", name, cause)}
 			}

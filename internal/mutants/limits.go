@@ -25,7 +25,7 @@ var limited = []mutant{
 		Why: "a job holds a slot until its Timeout cuts it off, again and again, and nobody sees which limiter keeps it",
 	},
 	{
-		File: "limit/limiter.go", Text: "over := endsWithin(ctx, 0)", With: "over := false",
+		File: "limit/limiter.go", Text: "case endsWithin(ctx, 0) || !retry.Rest(ctx, wait):", With: "case !retry.Rest(context.WithoutCancel(ctx), wait):",
 		Package: "limit", Test: "TestCutOffInTheLimiter",
 		Why: "a job that has not begun is parked, and an operator looks for what it may have done",
 	},
@@ -131,7 +131,7 @@ var limited = []mutant{
 	},
 	{
 		File: "limit/slots.go", Text: "return false, refused(p.name, away(err))", With: "return true, next.Handle(ctx, j)",
-		Package: "internal/tests/matrix", Test: "TestLimits/^memory$/^slots$",
+		Package: "limit", Test: "TestSlotsStoreAway",
 		Why: "a job whose place the store did not confirm runs beside those that have one",
 	},
 	{
