@@ -158,7 +158,9 @@ func TestListChanges(t *testing.T) {
 		a, b := w.entry("a", Every(time.Hour)), w.entry("b", Every(time.Hour))
 		goOn(30 * time.Minute)
 		set(a, b)
-		goOn(time.Hour) // 01:30
+		goOn(20 * time.Minute) // 00:50: what was told to the store is told again after 54 minutes or more
+		set(a, b, w.entry("c", Every(20*time.Minute)))
+		goOn(40 * time.Minute) // 01:30
 		b.Schedule = w.cron("45 * * * *", "UTC")
 		set(a, b)
 		goOn(time.Hour) // 02:30
@@ -168,6 +170,7 @@ func TestListChanges(t *testing.T) {
 		goOn(time.Hour) // 04:30
 		w.wants("a", at("01:00:00"), at("02:00:00"), at("04:00:00"))
 		w.wants("b", at("01:00:00"), at("01:45:00"), at("02:45:00"), at("03:45:00"))
+		w.wants("c", at("01:00:00"), at("01:20:00"))
 	})
 }
 
