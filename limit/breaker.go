@@ -185,7 +185,7 @@ func (b *Breaker) Middleware() onceq.Middleware {
 func isNeutral(ctx context.Context, err error, ended bool) bool {
 	cause := context.Cause(ctx)
 	var notBegun *verdict.NotBegunError
-	return ended && err != nil && (errors.As(err, new(*verdict.PostponeError)) || errors.As(err, &notBegun) && (cause != nil || !notBegun.IfCut) ||
+	return ended && err != nil && (errors.As(err, new(*verdict.PostponeError)) || errors.As(err, &notBegun) && notBegun.Holds(cause) ||
 		cause != nil && !errors.Is(cause, onceq.ErrTimeout))
 }
 

@@ -98,8 +98,7 @@ func Middleware(l Limiter, key func(*onceq.Job) string) onceq.Middleware {
 			case wait > 0 && (wait >= MaxHold || expiresIn(j) < wait || endsWithin(ctx, wait)):
 				return later(j, name, wait)
 			case endsWithin(ctx, 0) || !retry.Rest(ctx, wait): // a drain, mostly
-				cause := cmp.Or(context.Cause(ctx), context.DeadlineExceeded)
-				return &verdict.NotBegunError{Err: fmt.Errorf("limit: %s: cut off before the job began: %w", name, cause)}
+				return cutOff(ctx, name)
 			}
 			return next.Handle(ctx, j)
 		})
@@ -132,6 +131,12 @@ func later(j *onceq.Job, name string, wait time.Duration) error {
 // nothing is in doubt then, and it is given back.
 func refused(name string, err error) error {
 	return &verdict.NotBegunError{Err: &refusal{name, fmt.Errorf("limit: %s: %w", name, err)}, IfCut: true}
+}
+
+// cutOff answers for a job whose time, or whose worker's, is over before it has begun.
+func cutOff(ctx context.Context, name string) error {
+	cause := cmp.Or(context.Cause(ctx), context.DeadlineExceeded)
+	return &verdict.NotBegunError{Err: fmt.Errorf("limit: %s: cut off before the job began: %w", name, cause)}
 }
 
 // refusal is why a job did not begin, or was postponed after its run.

@@ -79,7 +79,7 @@ func (p *places) run(ctx context.Context, j *onceq.Job, next onceq.Handler) erro
 	for end := time.Now().Add(holdOf(ctx)); ; {
 		i, err := p.find(ctx, end)
 		if ctx.Err() != nil {
-			return &verdict.NotBegunError{Err: fmt.Errorf("limit: %s: cut off before the job began: %w", p.name, context.Cause(ctx))}
+			return cutOff(ctx, p.name)
 		}
 		if err != nil {
 			return refused(p.name, away(err))

@@ -30,7 +30,7 @@ var limited = []mutant{
 		Why: "a job that has not begun is parked, and an operator looks for what it may have done",
 	},
 	{
-		File: "internal/verdict/handled.go", Text: "&& (h.Cause != nil || !notBegun.IfCut):", With: "&& !notBegun.IfCut:",
+		File: "internal/verdict/words.go", Text: "return cause != nil || !e.IfCut", With: "return !e.IfCut",
 		Package: "limit", Test: "TestCutOffAsItIsRefused",
 		Why: "a job that its limiter refuses in the moment in which its Timeout strikes is parked, and it has not begun",
 	},

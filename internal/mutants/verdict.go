@@ -103,12 +103,12 @@ var judged = []mutant{
 		Why: "under Park a job that panicked is tried again, although nobody knows what it did",
 	},
 	{
-		File: "internal/verdict/handled.go", Text: " && !(e.Unknown && e.Parks) && (h.Cause", With: " && (h.Cause",
+		File: "internal/verdict/handled.go", Text: " && !(e.Unknown && e.Parks) && notBegun", With: " && notBegun",
 		Package: "internal/verdict", Test: "TestOf",
 		Why: "under Park a job runs again although a middleware around a limiter has said Unknown",
 	},
 	{
-		File: "internal/verdict/handled.go", Text: "!notBegun.IfCut):\n\t\te.Returned = NotBegun", With: "!notBegun.IfCut):\n\t\te.Returned = Error",
+		File: "internal/verdict/handled.go", Text: "notBegun.Holds(h.Cause):\n\t\te.Returned = NotBegun", With: "notBegun.Holds(h.Cause):\n\t\te.Returned = Error",
 		Package: "internal/verdict", Test: "TestOf",
 		Why: "messages that no consumer took fail",
 	},

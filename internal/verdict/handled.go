@@ -76,7 +76,7 @@ func (h *Handled) ending() (e Ending, after time.Duration) {
 	switch e.Unknown = errors.As(h.Err, &unknown); {
 	case h.Panicked:
 		e.Returned = Panic
-	case errors.As(h.Err, &notBegun) && !(e.Unknown && e.Parks) && (h.Cause != nil || !notBegun.IfCut):
+	case errors.As(h.Err, &notBegun) && !(e.Unknown && e.Parks) && notBegun.Holds(h.Cause):
 		e.Returned = NotBegun
 	case errors.As(h.Err, &permanent):
 		e.Returned = Permanent

@@ -106,6 +106,9 @@ type NotBegunError struct {
 	IfCut bool
 }
 
+// Holds reports whether the word counts, where cause has cut the handler off; nil = nothing has.
+func (e *NotBegunError) Holds(cause error) bool { return cause != nil || !e.IfCut }
+
 // Error is the text of the error that is marked.
 func (e *NotBegunError) Error() string { return e.Err.Error() }
 
