@@ -347,11 +347,13 @@ func (p *Page) keys(a *ask) error {
 		d.Queue = ""
 	}
 	query := dedupe.Query{Status: status, Scope: d.Scope, Prefix: d.Prefix, Limit: keysPage + 1, After: dedupe.Key{Scope: f("after-scope"), Key: f("after-key")}}
-	scopes, err := a.ops.Scopes(ctx, queue)
-	if err != nil && a.who.Queues != nil {
-		return err
+	var scopes []string
+	if !everywhere {
+		if scopes, err = a.ops.Scopes(ctx, queue); err != nil && a.who.Queues != nil {
+			return err
+		}
 	}
-	own := a.who.Queues != nil || !everywhere && len(scopes) > 0
+	own := a.who.Queues != nil || len(scopes) > 0
 	if own {
 		query.Limit = 0 // the store has the records of other queues, too
 	}

@@ -87,7 +87,7 @@ var web = []mutant{
 		Why: "who sees one queue learns how many records all queues of its table have",
 	},
 	{
-		File: "adapters/webonceq/keys.go", Text: "|| !everywhere && len(scopes) > 0", With: "",
+		File: "adapters/webonceq/keys.go", Text: "|| len(scopes) > 0", With: "",
 		Package: "adapters/webonceq", Test: "TestKeysOfAQueue",
 		Why: "a queue's parked keys are those of all queues of its store, under its name",
 	},
