@@ -67,7 +67,7 @@ func (en *Engine[J]) claimBatch(batch []*Run[J]) {
 		if r.f != asked {
 			asked, starts = r.f, r.f.IsOpen()
 		}
-		if starts && !r.isOver() {
+		if starts && !r.IsOver() {
 			rs = append(rs, r)
 		} else {
 			r.f.handBack([]*Run[J]{r})
@@ -379,7 +379,7 @@ func (en *Engine[J]) keepClaim(r *Run[J], deadline time.Time) {
 	defer r.mu.Unlock()
 	r.held.Deadline = deadline
 	en.leases.Hold(&r.held)
-	if r.isOver() { // it ended just now, and nobody would release it
+	if r.IsOver() { // it ended just now, and nobody would release it
 		en.leases.Release(&r.held)
 	}
 }
@@ -442,7 +442,7 @@ func (en *Engine[J]) unanswered(r *Run[J], err error, sent *time.Time) {
 	if alone && waited >= en.o.SettleTimeout && bound == 0 && r.f.IsOpen() {
 		en.probe(r.Key.Scope)
 	}
-	if alone && en.answersOthers(r, time.Since(en.epoch)-waited, sent.Sub(en.epoch)) && waited >= en.o.SettleTimeout && !r.isOver() {
+	if alone && en.answersOthers(r, time.Since(en.epoch)-waited, sent.Sub(en.epoch)) && waited >= en.o.SettleTimeout && !r.IsOver() {
 		if r.refusedLong() {
 			en.storeBack(r)
 			en.turnAway(r, &Refusal{Class: verdict.ClaimRefused, Err: err})
@@ -454,7 +454,7 @@ func (en *Engine[J]) unanswered(r *Run[J], err error, sent *time.Time) {
 		return
 	}
 	en.storeFails(r, partClaims, r.tries >= 2, err)
-	if r.isOver() || !goesOn || !r.f.later(r, retry.Pause(int(r.tries)), waited < en.o.SettleTimeout) {
+	if r.IsOver() || !goesOn || !r.f.later(r, retry.Pause(int(r.tries)), waited < en.o.SettleTimeout) {
 		en.unreachable(r)
 	}
 	if !goesOn {

@@ -14,7 +14,7 @@ import (
 func (en *Engine[J]) claimApart(rs []*Run[J], err error) {
 	errs, some := apart(rs, err, func(i int) error {
 		r := rs[i]
-		if r.isOver() || !r.f.IsOpen() { // the calls before it may have taken long
+		if r.IsOver() || !r.f.IsOpen() { // the calls before it may have taken long
 			r.f.handBack([]*Run[J]{r})
 			return nil
 		}

@@ -49,7 +49,7 @@ func (f *Flow[J]) unwait(r *Run[J]) bool {
 		return false
 	}
 	r.retry = nil
-	if r.isOver() {
+	if r.IsOver() {
 		f.delayed--
 	}
 	return true

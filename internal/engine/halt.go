@@ -47,7 +47,7 @@ func (f *Flow[J]) halt(set func()) (handBack func()) {
 	for r := f.live; r != nil; r = r.next {
 		switch {
 		case !f.unwait(r):
-		case r.isOver():
+		case r.IsOver():
 			delayed = append(delayed, r)
 		default:
 			back = append(back, r)

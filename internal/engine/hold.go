@@ -228,7 +228,7 @@ func (h *holding[J]) extended(i int, answered time.Time) (follows int) {
 func (en *Engine[J]) loseDelivery(r *Run[J]) (ends bool) {
 	r.deliveryLost = true
 	if r.at() >= settling || r.claimHeld {
-		return r.isOver()
+		return r.IsOver()
 	}
 	en.leases.Release(&r.held)
 	return true
@@ -239,7 +239,7 @@ func (en *Engine[J]) unkept(r *Run[J]) {
 	switch {
 	case r.at() < claimed:
 		en.drop(r)
-	case r.isOver():
+	case r.IsOver():
 		r.f.letGo(r)
 	case r.Fence == 0:
 		r.stopHandler(verdict.ErrDeliveryLost)

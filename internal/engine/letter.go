@@ -64,7 +64,7 @@ func (en *Engine[J]) putBatch(rs []*Run[J]) {
 
 // putPart puts letters in one call, and reports whether they were too much for one.
 func (en *Engine[J]) putPart(rs []*Run[J]) (tooMuch bool) {
-	if slices.ContainsFunc(rs, (*Run[J]).isOver) {
+	if slices.ContainsFunc(rs, (*Run[J]).IsOver) {
 		rs = living(slices.Clone(rs)) // what is refused is divided by its places, so rs itself must stay as it is
 	}
 	if len(rs) == 0 {
@@ -123,7 +123,7 @@ func (en *Engine[J]) put(r *Run[J], err error, alone bool) {
 		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: the dead-letter queue does not take a message; it stays in its queue",
 			slog.String("job", r.Name()), slog.Any("error", err))
 		en.finish(r, Nack, KeptFor, Kept)
-	case r.isOver():
+	case r.IsOver():
 	case !r.Repeats(en.o.SettleTimeout) && r.f.isStopped():
 		// The failure is recorded: the next delivery finds it and puts the letter.
 		en.finish(r, Leave, 0, Unsettled)

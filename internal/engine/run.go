@@ -232,9 +232,6 @@ func (r *Run[J]) IsCarried() bool {
 	return l != nil && l.carried
 }
 
-// IsOver reports whether the run has its disposition, or was given up.
-func (r *Run[J]) IsOver() bool { return r.isOver() }
-
 // Anew begins another step of a run that is over, with its own tries.
 func (r *Run[J]) Anew() { r.tries = 0 }
 
@@ -250,7 +247,7 @@ func (r *Run[J]) outOfTime() error {
 // again puts the run into the queue after d, unless it has been given up by then.
 func (r *Run[J]) again(d time.Duration, q func() *batch.Queue[*Run[J]]) {
 	time.AfterFunc(d, func() {
-		if !r.isOver() {
+		if !r.IsOver() {
 			q().Add(r)
 		}
 	})
@@ -312,11 +309,12 @@ func (r *Run[J]) giveUp() bool {
 
 func (r *Run[J]) at() phase { return phase(r.phase.Load()) }
 
-func (r *Run[J]) isOver() bool { return r.at() == over }
+// IsOver reports whether the run has its disposition, or was given up.
+func (r *Run[J]) IsOver() bool { return r.at() == over }
 
 // living are the runs of a batch that nobody has given up while they waited for their turn. A call
 // that hangs may outlast those who wanted them.
-func living[J any](rs []*Run[J]) []*Run[J] { return slices.DeleteFunc(rs, (*Run[J]).isOver) }
+func living[J any](rs []*Run[J]) []*Run[J] { return slices.DeleteFunc(rs, (*Run[J]).IsOver) }
 
 // grouped reports whether the run's place in its group matters.
 func (r *Run[J]) grouped() bool {

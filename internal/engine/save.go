@@ -247,7 +247,7 @@ func (en *Engine[J]) saveBatch(batch []*Run[J]) {
 	asks := make([]*asked, 0, len(batch))
 	for _, r := range batch {
 		ask := r.saved().asks.Load()
-		if ask != nil && !r.isOver() && !slices.Contains(asks, ask) {
+		if ask != nil && !r.IsOver() && !slices.Contains(asks, ask) {
 			rs, asks = append(rs, r), append(asks, ask)
 		}
 	}

@@ -266,7 +266,7 @@ func releasedAs[J any](r *Run[J]) Outcome {
 //   - The store errs on this entry, and has answered another one since (erredAlone). It is asked
 //     for SettleTimeout only, because such jobs must not fill the slots.
 func (en *Engine[J]) unsettled(r *Run[J], err error, away bool) {
-	if r.isOver() {
+	if r.IsOver() {
 		return
 	}
 	r.f.Host.StoreErred(r, err, true)

@@ -224,7 +224,7 @@ func (f *Flow[J]) pump(out []*Run[J]) []*Run[J] {
 		r := f.queue[f.first]
 		f.queue[f.first] = nil
 		f.first++
-		if r.isOver() {
+		if r.IsOver() {
 			continue // its delivery was lost while it waited
 		}
 		f.pending--
@@ -365,7 +365,7 @@ func (f *Flow[J]) disposed(r *Run[J]) {
 func (f *Flow[J]) moveOn(r *Run[J]) (back []*Run[J]) {
 	l := r.lane
 	r.lane = nil
-	if r.Action == Ack && len(l.followers) > 0 && !l.followers[0].isOver() {
+	if r.Action == Ack && len(l.followers) > 0 && !l.followers[0].IsOver() {
 		next := l.followers[0]
 		l.followers = l.followers[1:]
 		next.lane = l

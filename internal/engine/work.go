@@ -235,7 +235,7 @@ func (en *Engine[J]) confirmStart(r *Run[J]) bool {
 		case errors.Is(err, dedupe.ErrLeaseLost):
 			en.loseClaim(r)
 			return false
-		case r.ctx.EndedBy() != nil || !r.f.IsOpen() || r.isOver(), r.f.Terms.Confirm > 0 && time.Since(begin) >= r.f.Terms.Confirm:
+		case r.ctx.EndedBy() != nil || !r.f.IsOpen() || r.IsOver(), r.f.Terms.Confirm > 0 && time.Since(begin) >= r.f.Terms.Confirm:
 			en.Conclude(r, verdict.Verdict{To: dedupe.Released, Class: verdict.Unconfirmed, Text: verdict.Text(err), Uncounted: true})
 			return false
 		}
