@@ -62,7 +62,7 @@ func (w wrong) cannot(b *backend, op onceqtest.Op, m mode) string {
 
 // skips tells whether the scenario makes no sense in the mode.
 func (b *backend) skips(m mode, s scenario) bool {
-	return s.careless && m != completeTx || s.held && (m == park || !b.virtual || b.plain) || s.steps && b.stepless(m)
+	return s.careless && m != completeTx || s.held && (m == park || !b.virtual || b.plain) || s.saves() > 0 && b.stepless(m)
 }
 
 // absent is why a scenario has no such call; "" = nobody knows.
@@ -70,8 +70,8 @@ func (b *backend) absent(m mode, s scenario, op onceqtest.Op) string {
 	if s.held && b.skips(m, s) {
 		return "what is held is as on the memory queue; under Park it waits for its operator"
 	}
-	if s.steps && b.skips(m, s) {
-		return "steps are saved as on the same store, or as under effect-key and park"
+	if s.saves() > 0 && b.skips(m, s) {
+		return "steps are saved, and messages sent anew, as on the same store, or as under effect-key and park"
 	}
 	if b.skips(m, s) {
 		return "a handler that hides its error loses its effect: only a transaction forgives that"
@@ -99,12 +99,16 @@ func (b *backend) absent(m mode, s scenario, op onceqtest.Op) string {
 		if !s.permanent {
 			return "the job does not fail for good"
 		}
+	case onceqtest.Send:
+		if !s.carried {
+			return "no message is sent anew"
+		}
 	case onceqtest.Nack:
 		if !s.retried {
 			return "nothing is given back"
 		}
 	case onceqtest.Renew, onceqtest.Extend:
-		if !s.long && !(s.steps && op == onceqtest.Renew) {
+		if !s.long && !(s.saves() > 0 && op == onceqtest.Renew) {
 			return "the job is shorter than a beat"
 		}
 	}
@@ -134,7 +138,7 @@ func (b *backend) elsewhere(c onceqtest.Call, s scenario) string {
 		}
 	case onceqtest.Renew, onceqtest.Extend:
 		switch {
-		case s.steps && c.Op == onceqtest.Renew && c.N <= len(stepNames):
+		case c.Op == onceqtest.Renew && c.N <= s.saves():
 			return "" // they are saves
 		case c.N > 2:
 			return "one beat is as another"
@@ -178,16 +182,19 @@ func play(t *testing.T, b *backend, m mode, s scenario, fault *onceqtest.Fault, 
 		w.send(0)
 	}
 	var second *worker
-	for (!w.isEmpty() || w.sent < s.copies) && time.Since(w.begun) < b.patience {
-		if w.sent < s.copies && (w.isEmpty() || first.isDead()) {
-			w.send(0)
+	work := func() {
+		for (!w.isEmpty() || w.sent < s.copies || s.carried && w.putBack()) && time.Since(w.begun) < b.patience {
+			if w.sent < s.copies && (w.isEmpty() || first.isDead()) {
+				w.send(0)
+			}
+			if second == nil && (first.isDead() || stalls && first.faulted()) {
+				w.timePasses(first)
+				second = w.start("B")
+			}
+			<-time.After(b.grain())
 		}
-		if second == nil && (first.isDead() || stalls && first.faulted()) {
-			w.timePasses(first)
-			second = w.start("B")
-		}
-		<-time.After(b.grain())
 	}
+	work()
 	o.took = time.Since(w.begun)
 	if fault != nil && fault.Delay > 0 {
 		for _, c := range first.Trace() {
@@ -197,6 +204,7 @@ func play(t *testing.T, b *backend, m mode, s scenario, fault *onceqtest.Fault, 
 			}
 		}
 	}
+	work() // a copy may have come late
 	crashed := first.isDead()
 	first.end()
 	if second != nil {
@@ -205,7 +213,10 @@ func play(t *testing.T, b *backend, m mode, s scenario, fault *onceqtest.Fault, 
 	<-time.After(b.second) // for a packet of the dead
 	o.calls = first.Trace()
 
-	letters := w.dead()
+	letters := append(w.put, w.dead()...)
+	if fault == nil && w.moved > 0 {
+		t.Errorf("the queue has moved %d messages away", w.moved)
+	}
 	if !w.isEmpty() {
 		t.Errorf("the queue is not empty after %v", o.took)
 	}
@@ -220,7 +231,11 @@ func play(t *testing.T, b *backend, m mode, s scenario, fault *onceqtest.Fault, 
 	w.checkPromise(letters)
 	w.audit.check(t, w.record())
 	w.checkStale()
-	o.waited = fault != nil && !crashed && !stalls && o.took > plain+b.lease/2
+	most := plain + b.lease/2
+	if s.carried && !b.virtual && fault != nil && (fault.Op == onceqtest.Send || fault.Kind == onceqtest.Late) {
+		most += b.lease // a copy that finds its job in progress waits for a lease; in a bubble none does
+	}
+	o.waited = fault != nil && !crashed && !stalls && o.took > most
 	if t.Failed() || o.waited {
 		t.Logf("%v under %v, %v:\n%s", fault, m, s.name, w.tell(letters))
 	}

@@ -207,7 +207,7 @@ func (b *backend) scenario(t *testing.T, m mode, s scenario, sum *sum) {
 					sum.no(why)
 					continue
 				}
-				if s.steps && b.leaves(t, fmt.Sprint(m, c.Op, c.N, w.name)) {
+				if s.saves() > 0 && b.leaves(t, fmt.Sprint(m, c.Op, c.N, w.name)) {
 					sum.no("left to make proof")
 					continue
 				}
@@ -318,7 +318,7 @@ func (s *sum) found(m mode, sc scenario, ops []onceqtest.Op) {
 func (s *sum) end(t *testing.T, b *backend) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := []onceqtest.Op{effect, complete, commit}
+	all := []onceqtest.Op{effect, complete, commit, onceqtest.Send}
 	for _, byScenario := range s.ops {
 		for _, ops := range byScenario {
 			for _, op := range ops {

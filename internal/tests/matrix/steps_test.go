@@ -23,7 +23,7 @@ import (
 // stepNames are the steps of the job, in their order.
 var stepNames = []string{"charge", "mail", "book"}
 
-// stepless reports whether a job with steps has no cells in the mode.
+// stepless reports whether a job that saves has no cells in the mode.
 func (b *backend) stepless(m mode) bool {
 	return m != effectKey && m != park || !slices.Contains([]string{"memory", "sqlite", "postgres", "dynamodb"}, b.name)
 }
@@ -38,7 +38,7 @@ func (b *backend) leaves(t *testing.T, cell string) bool {
 	}
 	seed := proof.Seed(t)
 	leaveSteps.Do(func() {
-		proof.Leave(t, "internal/tests/matrix: two of three cells of steps on PostgreSQL and DynamoDB")
+		proof.Leave(t, "internal/tests/matrix: two of three cells of steps, and of what is sent anew, on PostgreSQL and DynamoDB")
 	})
 	h := fnv.New64a()
 	fmt.Fprint(h, seed, " ", b.name, " ", cell)

@@ -51,6 +51,18 @@ type scenario struct {
 	held     bool
 	careless bool // the handler returns nil whatever its commit said: only a transaction forgives that
 	steps    bool // the handler saves three steps, each with an effect of its own
+	carried  bool // the job sleeps before its effect, and its message may come once
+}
+
+// saves is how often the handler saves.
+func (s scenario) saves() int {
+	switch {
+	case s.steps:
+		return len(stepNames)
+	case s.carried:
+		return 1
+	}
+	return 0
 }
 
 var scenarios = []scenario{
@@ -62,6 +74,7 @@ var scenarios = []scenario{
 	{name: "held", copies: 1, retried: true, held: true},
 	{name: "careless", copies: 1, careless: true},
 	{name: "steps", copies: 1, steps: true},
+	{name: "carried", copies: 1, carried: true},
 }
 
 // world is what outlives the processes: the queues, the database, the API.
@@ -89,6 +102,10 @@ type world struct {
 	calls    []apiCall
 	all      []*worker
 	receipts []broker.Receipt
+
+	// put are the letters that putBack has met, and moved counts what it has sent again.
+	put   []*broker.Message
+	moved int
 }
 
 // apiCall is one effect at an API.
@@ -102,7 +119,11 @@ type apiCall struct {
 func newWorld(t testing.TB, b *backend, m mode, s scenario) *world {
 	t.Helper()
 	w := &world{TB: t, b: b, mode: m, scenario: s, begun: time.Now()}
-	w.queues = b.queues(t, b)
+	open := b.queues
+	if s.carried {
+		open = oneReceive
+	}
+	w.queues = open(t, b)
 	var err error
 	if w.ends, err = w.queues.connect(nil); err != nil {
 		t.Fatal(err)
@@ -186,10 +207,14 @@ func (w *world) start(name string, faults ...onceqtest.Fault) *worker {
 	if err != nil {
 		w.Fatalf("worker %s: %v", name, err)
 	}
-	run, err := p.Worker(k.Receiver(&watched{own.queue, k}), onceq.WorkerConfig{
+	c := onceq.WorkerConfig{
 		DeadLetter:  letters,
 		Concurrency: 4, Pollers: 1, Visibility: w.b.visibility, DrainTimeout: -1,
-	})
+	}
+	if w.scenario.carried {
+		c.Carry = k.Producer(own.queue)
+	}
+	run, err := p.Worker(k.Receiver(&watched{own.queue, k}), c)
 	if err != nil {
 		w.Fatalf("worker %s: %v", name, err)
 	}
@@ -268,6 +293,11 @@ func (k *worker) handle(ctx context.Context, j *onceq.Job) error {
 		case <-time.After(w.b.grain()):
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		}
+	}
+	if w.scenario.carried {
+		if err := w.sleep(ctx, j); err != nil {
+			return err
 		}
 	}
 	switch {
