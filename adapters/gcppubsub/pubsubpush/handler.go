@@ -57,8 +57,9 @@ func New(b *onceq.Batches, o Options) (*Handler, error) {
 //
 //	204  done, or found done; failed or parked, with its dead letter stored
 //	409  in progress elsewhere for half of the request's time or more, or in a drain
-//	503  to be tried again: the handler has failed or was cut off, the store does not answer, the
-//	     body came too slowly, or the Handler drains
+//	503  to be tried again: the handler has failed or was cut off, or has postponed its job for
+//	     longer than the request lasts; the store does not answer, the body came too slowly, or the
+//	     Handler drains
 //	4xx  no message of Pub/Sub, or not from one who may push; one record is logged
 //
 // Pub/Sub takes a 204 for an acknowledgement, and sends the message again after any other answer.
@@ -130,7 +131,8 @@ func (h *Handler) hurry(w http.ResponseWriter, begin time.Time) (enough func()) 
 
 // run has the Processor run the message. A job that is in progress elsewhere is asked about again
 // until nothing may begin any more: each time after as long as has been waited already, so that
-// the claims stay few, or when the owner's lease is over. So is one that may not start yet.
+// the claims stay few, or when the owner's lease is over. So is one that may not start yet, and one
+// that was postponed, because each answer but a 204 slows the subscription down.
 func (h *Handler) run(r *http.Request, m *broker.Message, t times) (d onceq.Disposition) {
 	// The job goes on when the client has gone. The values of the request stay.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
@@ -150,12 +152,16 @@ func (h *Handler) run(r *http.Request, m *broker.Message, t times) (d onceq.Disp
 			Deadline: deadline, MinTime: t.least, Outage: outage,
 		}, func(_ int, end onceq.Disposition) { d = end })
 		busy, early := d.Claimed == dedupe.InProgress, d.Report.Outcome == onceq.OutcomeEarly
-		if d.Action != onceq.Nack || !busy && !early {
+		postponed := d.Report.Outcome == onceq.OutcomePostponed && d.Delay > 0 // 0: it drains, for one
+		if d.Action != onceq.Nack || !busy && !early && !postponed {
 			return d
 		}
 		wait := d.Delay
-		if busy {
+		switch {
+		case busy:
 			wait = min(wait, pause+rand.N(pause/4))
+		case postponed:
+			wait = max(wait, pause)
 		}
 		if !h.rest(r.Context(), wait, t.start) {
 			return d
