@@ -280,10 +280,19 @@ func fingerprints(e *env) {
 	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Released, Uncounted: true, ErrClass: "postponed"})
 	claim(b, 0, dedupe.Mismatch)
 	t = claim(a, 0, dedupe.Won)
-	if r := e.read(k); string(r.State) != "charged for A" || r.Attempt != 1 || r.LastErr != "" {
-		e.Errorf("the claim after a postponement has state %q, attempt %d, error %q", r.State, r.Attempt, r.LastErr)
+	if r := e.read(k); string(r.State) != "charged for A" || r.Attempt != 1 || r.ErrClass != "postponed" || r.LastErr != "" {
+		e.Errorf("the claim after a postponement has state %q, attempt %d, class %q, error %q", r.State, r.Attempt, r.ErrClass, r.LastErr)
 	}
 	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Released, Uncounted: true, ErrClass: "postponed"})
+	claim(b, 0, dedupe.Mismatch)
+
+	// A replay forgets the failure, and not what was saved.
+	k = key("replayed")
+	t = claim(a, 0, dedupe.Won)
+	e.renew(dedupe.Renewal{Key: k, Token: t, TTL: ttl, State: []byte("charged for A"), StateNo: 1})
+	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Failed, ErrClass: "permanent"})
+	t = claim(a, e.at(k).Fence, dedupe.Won)
+	e.settle(dedupe.Settlement{Key: k, Token: t, To: dedupe.Released, Uncounted: true})
 	claim(b, 0, dedupe.Mismatch)
 
 	k = key("done")
