@@ -112,12 +112,12 @@ func plan(speed string, pkgs []string) ([]leg, error) {
 			return nil, err
 		}
 		if speed == "proof" {
-			return []leg{{raced: true, flags: append(shuffled, "-p=3"), pkgs: ordered(all, slices.Concat([]string{matrix}, first[:2], patterns(), first))}}, nil
+			return []leg{{raced: true, flags: append(shuffled, "-p=3"), pkgs: ordered(all, slices.Concat([]string{matrix}, patterns(), first))}}, nil
 		}
 		plain, raced := split(all)
 		return []leg{
 			// They wait for servers and leases, so they use two cores together with the others.
-			{env: partEnv + "=all", flags: append(shuffled, "-p=2"), pkgs: append([]string{"./" + matrix}, plain...)},
+			{env: partEnv + "=rest", flags: append(shuffled, "-p=2"), pkgs: append([]string{"./" + matrix}, plain...)},
 			{raced: true, env: partEnv + "=raced", flags: append(shuffled, "-p=2"), pkgs: raced},
 		}, nil
 	}

@@ -57,7 +57,11 @@ func TestEpisodes(t *testing.T) {
 				if b.missing(m) != "" {
 					continue
 				}
-				for _, e := range episodes {
+				left := b.leftOut(t)
+				for i, e := range episodes {
+					if left(i) {
+						continue
+					}
 					for _, deploy := range []bool{false, true} {
 						t.Run(fmt.Sprintf("%s/%s/deploy=%v", m, e.name, deploy), func(t *testing.T) {
 							b.in(t, func(t *testing.T) { live(t, b, m, e, lasts, deploy) })

@@ -88,7 +88,7 @@ func (b *backend) limited(t *testing.T, m mode, kind string) {
 
 // cells lets each call go wrong in each way that it can, and of each kind so many.
 func (b *backend) cells(t *testing.T, m mode, most int, calls []onceqtest.Call, play func(t *testing.T, fault *onceqtest.Fault)) {
-	left := leftOut(t)
+	left := b.leftOut(t)
 	for i, c := range calls {
 		beats := c.Op == onceqtest.Receive || c.Op == onceqtest.Renew || c.Op == onceqtest.Extend
 		if beats && c.N > 2 || c.N > most || left(i) {

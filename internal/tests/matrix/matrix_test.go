@@ -39,35 +39,39 @@ func TestMain(m *testing.M) {
 // lives are the worlds whose time is real.
 var lives = []string{"postgres", "postgres-queue", "dynamodb", "firestore-emulator"}
 
-// partVariable is set by make test.
+// partVariable is set by make test, which plays each cell in virtual time once.
 const partVariable = "ONCEQ_MATRIX"
+
+// What partVariable asks for. make proof asks for nothing, and plays all cells under the race detector.
+const (
+	racedPart = "raced" // what make test plays under the race detector: a part of what is in virtual time
+	restPart  = "rest"  // the others, without it: it makes calls in real time late, and others five times as dear
+)
+
+// asked is the part that is asked for; empty = all.
+var asked string
 
 // overGRPC is the world in virtual time whose calls go through gRPC: the race detector would watch
 // that, for as long as all the rest.
 const overGRPC = "firestore"
 
-// raced asks for one call in racedOf, drawn by the run's seed, of each scenario in virtual time.
-var raced bool
-
+// racedOf: under the race detector are one call, or episode, in racedOf, drawn by the run's seed.
 const racedOf = 4
 
-// part asks for all cells, or for a part of those in virtual time. make test plays all without the
-// race detector, which makes calls in real time late and takes five times the processor's time for
-// the others; beside that it plays a part of these with it. make proof plays them all with it.
+// part asks for a part.
 func part(which string) error {
-	switch which {
-	case "", "all":
+	switch asked = which; which {
+	case "", restPart:
 		return nil
-	case "raced":
-		raced = true
+	case racedPart:
 		return flag.Set("test.skip", fmt.Sprintf("^TestMatrix$/^(%s|%s)$|^TestPostgresCutsTheDead$", strings.Join(lives, "|"), overGRPC))
 	}
-	return fmt.Errorf("ONCEQ_MATRIX=%s: want all or raced", which)
+	return fmt.Errorf("%s=%s: want %s or %s", partVariable, which, racedPart, restPart)
 }
 
 // TestMatrix is the crash matrix: see the package's comment.
 func TestMatrix(t *testing.T) {
-	if raced {
+	if asked == racedPart {
 		proof.Leave(t, "internal/tests/matrix: three of four cells in virtual time, under the race detector")
 		proof.Leave(t, "internal/tests/matrix: Firestore's cells, under the race detector")
 	}
@@ -187,7 +191,7 @@ func (b *backend) scenario(t *testing.T, m mode, s scenario, sum *sum) {
 		}
 	}
 	sum.found(m, s, plain.ops())
-	left := leftOut(t)
+	left := b.leftOut(t)
 	for i, c := range plain.calls {
 		if left(i) {
 			continue
@@ -223,17 +227,47 @@ func (b *backend) scenario(t *testing.T, m mode, s scenario, sum *sum) {
 	}
 }
 
-// leftOut reports whether the call at a place is not played: under the race detector the run's seed
-// draws one of four.
-func leftOut(t *testing.T) func(i int) bool {
+// leftOut reports whether the call at a place is not played, because the seed draws it for the other
+// part.
+func (b *backend) leftOut(t *testing.T) func(i int) bool {
 	t.Helper()
-	if !raced {
-		return func(int) bool { return false }
+	raced := asked == racedPart
+	if asked == "" || !b.virtual || b.name == overGRPC {
+		return func(int) bool { return raced }
 	}
 	h := fnv.New64a()
 	h.Write([]byte(t.Name()))
 	first := int((h.Sum64() ^ proof.Seed(t)) % racedOf)
-	return func(i int) bool { return i%racedOf != first }
+	return func(i int) bool { return (i%racedOf == first) != raced }
+}
+
+// TestParts: what the race detector does not watch in a run of make test is played without it, and
+// nothing twice.
+func TestParts(t *testing.T) {
+	whole := asked
+	t.Cleanup(func() { asked = whole })
+	for _, b := range []*backend{memory(), firestoreFake(), {name: "live"}} {
+		asked = racedPart
+		raced := b.leftOut(t)
+		asked = restPart
+		rest := b.leftOut(t)
+		watched := 0
+		for i := range 2 * racedOf {
+			if raced(i) == rest(i) {
+				t.Errorf("%s: call %d is played by both parts, or by none", b.name, i)
+			}
+			if !raced(i) {
+				watched++
+			}
+		}
+		want := 0
+		if b.name == "memory" {
+			want = 2
+		}
+		if watched != want {
+			t.Errorf("%s: the race detector watches %d of %d calls, want %d", b.name, watched, 2*racedOf, want)
+		}
+	}
 }
 
 // cell lets fault happen. A worker that lost its lease because the machine was slow waits for its
