@@ -65,11 +65,6 @@ var stepped = []mutant{
 		Why: "a moment's trouble makes a letter of a job",
 	},
 	{
-		File: "ahead.go", Text: "is == \"\" && !on.IsZero():", With: "is == \"\" && !r.Unclaimed():",
-		Package: "internal/coretest/jobs", Test: "TestCopyOfAnAbandonedJob",
-		Why: "a copy that is tried once more after Run has given up its job goes on at once, hours too early",
-	},
-	{
 		File: "ahead.go", Text: "	if !c.isSame(r) {\n", With: "	if false {\n",
 		Package: "internal/coretest/jobs", Test: "TestCarriedForItsReceives/by_the_broker's_id",
 		Why: "at the last receive a job is sent anew under another key",
