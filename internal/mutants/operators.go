@@ -5,6 +5,11 @@ package main
 
 var operators = []mutant{
 	{
+		File: "internal/engine/survey.go", Text: "en.Patience()+refusedFor)", With: "en.Patience())",
+		Package: "internal/coretest/operating", Test: "TestHealthOfLettersOfOneHandler",
+		Why: "health says nothing of a dead-letter queue that is away, because its letters wait for their next try",
+	},
+	{
 		File: "ops/reconcilejudge.go", Text: `	case other != nil:`,
 		With:    `	case other != nil && j == nil:`,
 		Package: "ops", Test: "TestReconcileTable/another_scope",
