@@ -310,16 +310,26 @@ var operators = []mutant{
 		Why: "a worker with another scope does each job once more",
 	},
 	{
-		File: "internal/steering/steward.go",
+		File: "internal/steering/others.go",
 		Text: "		l.next = now.Add(soonAgain)\n", With: "",
 		Package: "internal/coretest/jobs", Test: "TestNeighbours",
 		Why: "workers that start together do not see each other at the first look",
 	},
 	{
-		File: "internal/steering/steward.go",
-		Text: "		if t.Owner == owner || !t.Live(now) {", With: "		if t.Owner == owner || now.IsZero() {",
+		File: "internal/steering/others.go",
+		Text: "		case t.Live(now):\n", With: "		case true:\n",
 		Package: "internal/coretest/jobs", Test: "TestNeighbours",
-		Why: "a worker that has left does no job",
+		Why: "a worker that has left with another Retention does no job",
+	},
+	{
+		File: "internal/steering/others.go", Text: "	case apart(own, other) != \"\":\n", With: "	case false:\n",
+		Package: "internal/coretest/jobs", Test: "TestNeighboursKeys",
+		Why: "who goes from one handler to a Mux, and does not say so, does each job again, and nobody is told",
+	},
+	{
+		File: "internal/steering/others.go", Text: "if own.Partial || other.Partial {", With: "if false {",
+		Package: "internal/coretest/jobs", Test: "TestNeighboursKeys",
+		Why: "a card that was cut short wakes somebody at night",
 	},
 	{
 		File: "ops/workers.go",
