@@ -304,7 +304,7 @@ var operators = []mutant{
 		Why: "where a card has no room, the types that fail most are those to keep",
 	},
 	{
-		File: "internal/steering/steward.go",
+		File: "internal/steering/others.go",
 		Text: "	case own.Scope != other.Scope:", With: "	case false:",
 		Package: "internal/coretest/jobs", Test: "TestStrict",
 		Why: "a worker with another scope does each job once more",
@@ -325,6 +325,11 @@ var operators = []mutant{
 		File: "internal/steering/others.go", Text: "	case apart(own, other) != \"\":\n", With: "	case false:\n",
 		Package: "internal/coretest/jobs", Test: "TestNeighboursKeys",
 		Why: "who goes from one handler to a Mux, and does not say so, does each job again, and nobody is told",
+	},
+	{
+		File: "internal/steering/steward.go", Text: "	s.compareOthers(ctx) // before it may", With: "	// before it may",
+		Package: "internal/coretest/jobs", Test: "TestNeighboursBefore",
+		Why: "a worker takes the seat of the one before it, and does its jobs again without a word",
 	},
 	{
 		File: "internal/steering/others.go", Text: "if own.Partial || other.Partial {", With: "if false {",

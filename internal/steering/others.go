@@ -111,7 +111,7 @@ func (s *Steward) differing(ctx context.Context) (live, before map[string]string
 	for i := range seats {
 		t := &seats[i]
 		switch text, keys := unlike(own, t.Status); {
-		case t.Owner == owner || text == "": // what it was itself before is over
+		case text == "" || t.Owner == owner && t.Live(now): // its own, or that of its last Run
 		case t.Live(now) && keys:
 			live[t.Owner] = text + ": each job may be done by both"
 		case t.Live(now):

@@ -337,6 +337,7 @@ func (s *Steward) keepSeat(ctx context.Context) {
 	if s.seat == nil {
 		return
 	}
+	s.compareOthers(ctx) // before it may take the seat of one that has left
 	for began := time.Now(); ; began = time.Now() {
 		s.beat(ctx)
 		s.compareOthers(ctx)

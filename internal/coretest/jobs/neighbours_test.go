@@ -46,10 +46,9 @@ func TestNeighbours(t *testing.T) {
 		sitsBeside(r, "same", nil)
 		sitsBeside(r, "older", func(c *control.WorkerStatus) { c.Retention, c.Interrupted = 0, "" })
 		sitsBeside(r, "w-8", func(c *control.WorkerStatus) { c.Scope = "order" })
-		if err := sitsBeside(r, "gone", func(c *control.WorkerStatus) { c.Scope = "order" }).Leave(r.Context()); err != nil {
-			t.Fatal(err)
-		}
-		if err := sitsBeside(r, "other", func(c *control.WorkerStatus) { c.Retention = time.Hour }).Leave(r.Context()); err != nil {
+		gone := sitsBeside(r, "gone", func(c *control.WorkerStatus) { c.Scope = "order" })
+		other := sitsBeside(r, "other", func(c *control.WorkerStatus) { c.Retention = time.Hour })
+		if err := errors.Join(gone.Leave(r.Context()), other.Leave(r.Context())); err != nil {
 			t.Fatal(err)
 		}
 		r.Start()
@@ -113,6 +112,36 @@ func TestNeighboursKeys(t *testing.T) {
 				n, all := r.Logged.Count("level=ERROR", "another live worker", "worker=w-8", "JobOptions.Was", "each job may be done by both", c.told), r.Logged.Count("another live worker")
 				if want := min(1, len(c.told)); all != want || want == 1 && n != 1 {
 					r.Errorf("%d of %d lines tell, want %d", n, all, want)
+				}
+			}, rig.Steered)
+		})
+	}
+}
+
+// TestNeighboursBefore: the rule: a process that comes back as a Mux within a minute, and does not
+// say so, tells that its own jobs are done again. So does one that takes the seat of a worker that
+// has died. Neither settings that do no such harm, nor a Mux that says what it was, are told.
+func TestNeighboursBefore(t *testing.T) {
+	for name, c := range map[string]struct {
+		was  string
+		dead bool
+		told int
+	}{"it does not say so": {"", false, 1}, "it takes a seat": {"", true, 1}, "it says so": {onceq.OneHandler, false, 0}} {
+		t.Run(name, func(t *testing.T) {
+			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+				if c.dead {
+					sitsBeside(r, "w-8", nil)
+					rig.Pass(time.Hour + 15*time.Minute)
+				} else {
+					r.RunFor(time.Minute)
+					rig.Pass(30 * time.Second)
+				}
+				var m onceq.Mux
+				m.On("order", rig.Returns(nil), &onceq.JobOptions{Was: c.was})
+				r.W = r.Worker(func(s *rig.Setup) { s.Handler, s.Retention = &m, 30*day })
+				r.RunFor(25 * time.Second)
+				if n := r.Logged.Count("level=ERROR", "worker that the queue had before", `type \"order\"`); n != c.told || r.Logged.Count("had before") != n {
+					r.Errorf("%d lines tell, want %d", n, c.told)
 				}
 			}, rig.Steered)
 		})
