@@ -310,13 +310,13 @@ var operators = []mutant{
 		Why: "a worker with another scope does each job once more",
 	},
 	{
-		File: "internal/steering/others.go",
+		File: "internal/steering/steward.go",
 		Text: "		l.next = now.Add(soonAgain)\n", With: "",
 		Package: "internal/coretest/jobs", Test: "TestNeighbours",
 		Why: "workers that start together do not see each other at the first look",
 	},
 	{
-		File: "internal/steering/others.go",
+		File: "internal/steering/steward.go",
 		Text: "		case t.Live(now):\n", With: "		case true:\n",
 		Package: "internal/coretest/jobs", Test: "TestNeighbours",
 		Why: "a worker that has left with another Retention does no job",
