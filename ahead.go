@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/onceq/onceq/internal/ahead"
 	"github.com/onceq/onceq/internal/batch"
 	"github.com/onceq/onceq/internal/digest"
+	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/letter"
 	"github.com/onceq/onceq/internal/retry"
@@ -109,6 +111,7 @@ type carrier struct {
 	to         broker.Sender
 	call       time.Duration                             // bounds one call
 	settle     time.Duration                             // for how long a copy is tried to be sent
+	drain      time.Duration                             // how long handlers run on in a drain
 	ordered    bool                                      // it orders groups
 	keyOf      func(*broker.Message) (dedupe.Key, error) // nil = the metadata have the key
 	queue      *batch.Queue[*run]
@@ -203,6 +206,11 @@ func (c *carrier) send(rs []*run) {
 }
 
 func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
+	// What Run has given up is left to its queue: the program may have closed the Sender by now.
+	rs = slices.DeleteFunc(slices.Clone(rs), func(r *run) bool { return r.Flow().Abandoned() })
+	if len(rs) == 0 {
+		return false
+	}
 	out := make([]broker.Outgoing, len(rs))
 	for i, r := range rs {
 		out[i] = c.copyOf(r)
@@ -218,14 +226,18 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 		case e == nil && last:
 			c.in.e.Carried(r, true)
 		case last && r.IsOver(): // Run has ended without it
-		case last && !r.Repeats(c.settle):
+		case last && !c.triesAgain(r):
 			c.letterInstead(r, e)
 		case e == nil:
 			r.Anew()
 			r.Action = engine.Ack
 			c.acks(r)
 		case last || r.Repeats(c.settle):
-			time.AfterFunc(retry.Pause(r.Tries()), func() { c.queue.Add(r) })
+			pause := retry.Pause(r.Tries())
+			if r.Flow().StoppedFor() > 0 {
+				pause = min(pause, max(c.settle/8, 10*time.Millisecond)) // there may be little time left
+			}
+			time.AfterFunc(pause, func() { c.queue.Add(r) })
 		default:
 			c.in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: a message that waits for longer than its queue keeps it could not be sent anew; it is given back, and becomes a dead letter of class too-early where it would not come again",
 				slog.String("job", r.Name()), slog.Any("error", e))
@@ -235,6 +247,13 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 		}
 	}
 	return false
+}
+
+// triesAgain reports whether a copy is tried again that must be sent before the run's end is known.
+// In a drain half of SettleTimeout is left for that end, and for the letter: what Run gives up has
+// none.
+func (c *carrier) triesAgain(r *run) bool {
+	return r.Repeats(c.settle) && r.Flow().StoppedFor() < durations.Sum(c.drain, c.settle/2)
 }
 
 // tellRefused says at the first copy that is refused what becomes of such messages. The role may

@@ -257,11 +257,11 @@ type ControlOptions struct {
 	// says so.
 	Required bool
 	// Strict has Run refuse to start, with [ErrWorkersDiffer], while another live worker of the
-	// queue has another Scope, Retention or Defaults.Interrupted, because a deploy with the wrong
-	// Scope does each job twice. A deploy that changes one of these on purpose then has to stop the
-	// old workers first; one that died counts as live until its seat's lease is over, 30 s by
-	// default. Default: the worker starts, and logs an ERROR. It looks at the start, two minutes
-	// later, and each hour.
+	// queue has another Scope, Retention or Defaults.Interrupted, or has the keys of the same jobs
+	// in another scope (JobOptions.Was), because a deploy with the wrong scope does each job twice.
+	// A deploy that changes one of these on purpose then has to stop the old workers first; one
+	// that died counts as live until its seat's lease is over, 30 s by default. Default: the worker
+	// starts, and logs an ERROR. It looks at the start, two minutes later, and each hour.
 	Strict bool
 
 	asked bool // they were not switched off

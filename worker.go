@@ -92,7 +92,8 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 	w.nacks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight()}, w.nack)
 	if c.Carry != nil {
 		in.carry = &carrier{
-			in: in, to: c.Carry, call: p.c.CallTimeout, settle: p.c.SettleTimeout, ordered: l.OrderedGroups, patience: in.patience,
+			in: in, to: c.Carry, call: p.c.CallTimeout, settle: p.c.SettleTimeout, drain: c.DrainTimeout,
+			ordered: l.OrderedGroups, patience: in.patience,
 			acks: func(r *run) { w.acks.Add(r) }, back: func(r *run) { w.nacks.Add(r) },
 		}
 		if p.c.Key != nil {

@@ -18,9 +18,10 @@ type WorkerStatus struct {
 	Types []string
 	// Scopes are where the keys of a type are, if not in Scope, a ':' and the type: by
 	// JobOptions.Scope or Was, or Mux.OneScope. That of "" is the scope of messages without a type,
-	// if it is not Scope. A card of a version that does not say has none, and one without room
-	// some.
+	// if it is not Scope. A card of a version that does not say has none.
 	Scopes map[string]string
+	// Partial says that the card had no room for all Types and Scopes.
+	Partial bool
 	// Started is when the worker started, and At when it wrote the card; both by its own clock.
 	Started, At time.Time
 	// Slots is how many handlers it runs at most at present, Busy how many jobs are in them, and

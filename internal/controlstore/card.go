@@ -80,6 +80,7 @@ type wireCard struct {
 	Jobs     []wireJob            `json:"j,omitempty"`
 	More     int                  `json:"m,omitempty"`
 	Probe    bool                 `json:"pr,omitempty"`
+	Partial  bool                 `json:"pt,omitempty"`
 }
 
 // cuts make a card shorter, one after the other, until it fits. Each reports whether it can do more
@@ -151,6 +152,7 @@ func encodeCard(c *control.WorkerStatus, id, owner string, room int) ([]byte, er
 		if !cuts[i](w) {
 			i++
 		}
+		w.Partial = !slices.Equal(w.Types, typesOf(c)) || len(w.Scopes) < len(c.Scopes)
 		b, err = json.Marshal(w)
 	}
 	if err != nil {
@@ -339,7 +341,7 @@ func decodeCard(state []byte) (c *control.WorkerStatus, id string, err error) {
 	}
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	c = &control.WorkerStatus{
-		Host: w.Host, PID: w.PID, Version: w.Version, Scope: w.Scope, Types: w.Types, Scopes: w.Scopes, At: at, Started: back(w.Up),
+		Host: w.Host, PID: w.PID, Version: w.Version, Scope: w.Scope, Types: w.Types, Scopes: w.Scopes, Partial: w.Partial, At: at, Started: back(w.Up),
 		Slots: w.Slots, Busy: w.Busy, Held: w.Held, State: w.State, PausedBy: w.PausedBy, Rules: w.Rules, NoRules: w.NoRules,
 		Outage: w.Outage, OutageSince: back(w.Since), Outcomes: w.Outcomes, HeadWait: ms(w.Wait), Rate: w.Rate, Requests: w.Requests,
 		More: w.More, Probe: w.Probe, Paused: w.Paused, LimitedBy: w.Bound, Limiters: w.Limiters,

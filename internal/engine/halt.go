@@ -111,6 +111,14 @@ func (f *Flow[J]) stoppedAt() (bool, time.Duration) {
 	return f.stopped, f.since
 }
 
+// StoppedFor is for how long the flow has been stopped; 0 = it is not.
+func (f *Flow[J]) StoppedFor() time.Duration {
+	if stopped, at := f.stoppedAt(); stopped {
+		return time.Since(f.epoch) - at
+	}
+	return 0
+}
+
 // CutOff stops the flow and ends the handlers' contexts.
 func (f *Flow[J]) CutOff() {
 	f.cutAll(func(*Run[J]) error { return verdict.ErrDraining })

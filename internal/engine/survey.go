@@ -121,5 +121,8 @@ func (en *Engine[J]) BeatsLate(now time.Time) time.Duration {
 	return max(0, en.leases.Late(now)-min(en.o.Lease, en.o.Visibility))
 }
 
-// Letters tells how the dead-letter queue takes letters.
-func (en *Engine[J]) Letters(now time.Time) Vital { return en.lettersPulse.Read(now, en.Patience()) }
+// Letters tells how the dead-letter queue takes letters. A message whose letter was not taken may
+// have been given back, and nobody asks again before it comes.
+func (en *Engine[J]) Letters(now time.Time) Vital {
+	return en.lettersPulse.Read(now, en.Patience()+refusedFor)
+}

@@ -7,6 +7,16 @@ var delays = []mutant{
 		Why: "SQS deletes a job that is due later than it keeps messages, and nobody knows",
 	},
 	{
+		File: "ahead.go", Text: " && r.Flow().StoppedFor() < durations.Sum(c.drain, c.settle/2)", With: "",
+		Package: "internal/coretest/jobs", Test: "TestPostponedAtTheCut",
+		Why: "a drain abandons a job that cannot be sent anew, and its letter says nothing of why",
+	},
+	{
+		File: "ahead.go", Text: "return r.Flow().Abandoned() })", With: "return false })",
+		Package: "internal/coretest/jobs", Test: "TestCopyOfAnAbandonedJob",
+		Why: "a worker uses the program's Sender after Run has returned, when it may be closed",
+	},
+	{
 		File: "internal/ahead/ahead.go", Text: "published.Add(q.Keeps).Sub(due) < q.margin()", With: "published.Add(q.Keeps).Sub(due) < 0",
 		Package: "internal/ahead", Test: "TestRefuses",
 		Why: "a job is due in the moment in which its queue deletes it",

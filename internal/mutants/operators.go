@@ -5,6 +5,11 @@ package main
 
 var operators = []mutant{
 	{
+		File: "internal/engine/survey.go", Text: "en.Patience()+refusedFor)", With: "en.Patience())",
+		Package: "internal/coretest/operating", Test: "TestHealthOfLettersOfOneHandler",
+		Why: "health says nothing of a dead-letter queue that is away, because its letters wait for their next try",
+	},
+	{
 		File: "ops/reconcilejudge.go", Text: `	case other != nil:`,
 		With:    `	case other != nil && j == nil:`,
 		Package: "ops", Test: "TestReconcileTable/another_scope",
@@ -299,7 +304,7 @@ var operators = []mutant{
 		Why: "where a card has no room, the types that fail most are those to keep",
 	},
 	{
-		File: "internal/steering/steward.go",
+		File: "internal/steering/others.go",
 		Text: "	case own.Scope != other.Scope:", With: "	case false:",
 		Package: "internal/coretest/jobs", Test: "TestStrict",
 		Why: "a worker with another scope does each job once more",
@@ -312,9 +317,24 @@ var operators = []mutant{
 	},
 	{
 		File: "internal/steering/steward.go",
-		Text: "		if t.Owner == owner || !t.Live(now) {", With: "		if t.Owner == owner || now.IsZero() {",
+		Text: "		case t.Live(now):\n", With: "		case true:\n",
 		Package: "internal/coretest/jobs", Test: "TestNeighbours",
-		Why: "a worker that has left does no job",
+		Why: "a worker that has left with another Retention does no job",
+	},
+	{
+		File: "internal/steering/others.go", Text: "	case apart(own, other) != \"\":\n", With: "	case false:\n",
+		Package: "internal/coretest/jobs", Test: "TestNeighboursKeys",
+		Why: "who goes from one handler to a Mux, and does not say so, does each job again, and nobody is told",
+	},
+	{
+		File: "internal/steering/steward.go", Text: "	s.compareOthers(ctx) // before it may", With: "	// before it may",
+		Package: "internal/coretest/jobs", Test: "TestNeighboursBefore",
+		Why: "a worker takes the seat of the one before it, and does its jobs again without a word",
+	},
+	{
+		File: "internal/steering/others.go", Text: "if own.Partial || other.Partial {", With: "if false {",
+		Package: "internal/coretest/jobs", Test: "TestNeighboursKeys",
+		Why: "a card that was cut short wakes somebody at night",
 	},
 	{
 		File: "ops/workers.go",

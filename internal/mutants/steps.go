@@ -60,14 +60,9 @@ var stepped = []mutant{
 		Why: "a job becomes a letter at its message's last receive, although it could be sent anew",
 	},
 	{
-		File: "ahead.go", Text: "case last && !r.Repeats(c.settle):", With: "case last:",
+		File: "ahead.go", Text: "case last && !c.triesAgain(r):", With: "case last:",
 		Package: "internal/coretest/jobs", Test: "TestCarriedUnderFaults/the_copy_is_refused_for_a_while",
 		Why: "a moment's trouble makes a letter of a job",
-	},
-	{
-		File: "ahead.go", Text: "is == \"\" && !on.IsZero():", With: "is == \"\" && !r.Unclaimed():",
-		Package: "internal/coretest/jobs", Test: "TestCopyOfAnAbandonedJob",
-		Why: "a copy that is tried once more after Run has given up its job goes on at once, hours too early",
 	},
 	{
 		File: "ahead.go", Text: "	if !c.isSame(r) {\n", With: "	if false {\n",

@@ -337,6 +337,7 @@ func (s *Steward) keepSeat(ctx context.Context) {
 	if s.seat == nil {
 		return
 	}
+	s.compareOthers(ctx) // before it may take the seat of one that has left
 	for began := time.Now(); ; began = time.Now() {
 		s.beat(ctx)
 		s.compareOthers(ctx)
@@ -470,43 +471,31 @@ const (
 // refused.
 var ErrWorkersDiffer = errors.New("onceq: another worker of the queue has other settings")
 
-// unlike says in what the settings of another worker differ from the card of this one; empty = in
-// nothing. A card of an earlier version does not say all.
-func unlike(own, other *control.WorkerStatus) string {
-	switch {
-	case other == nil:
-	case own.Scope != other.Scope:
-		return fmt.Sprintf("Scope %q, and this one %q: each job may be done by both", other.Scope, own.Scope)
-	case other.Retention == 0:
-	case own.Retention.Truncate(time.Second) != other.Retention:
-		return fmt.Sprintf("Retention %v, and this one %v", other.Retention, own.Retention)
-	case own.Interrupted != other.Interrupted:
-		return fmt.Sprintf("Defaults.Interrupted %q, and this one %q", other.Interrupted, own.Interrupted)
-	}
-	return ""
-}
-
-// differing are the live workers of the queue that differ, and in what.
-func (s *Steward) differing(ctx context.Context) (map[string]string, error) {
+// differing are the live workers of the queue that differ, and in what; and those that it had
+// before, as far as seats show them, whose jobs have their keys elsewhere.
+func (s *Steward) differing(ctx context.Context) (live, before map[string]string, err error) {
 	call := engine.CallContext(ctx, s.book.c.CallTimeout)
 	defer call.Close()
 	seats, err := controlstore.Seats(call, s.book.store, seatText(s.c.Queue))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	own := &control.WorkerStatus{Scope: s.c.Scope, Retention: s.c.Retention, Interrupted: s.c.Interrupted}
+	own := &control.WorkerStatus{Scope: s.c.Scope, Types: s.c.Types, Scopes: s.c.Scopes, Retention: s.c.Retention, Interrupted: s.c.Interrupted}
 	owner, now := seatText(s.c.Owner), time.Now()
-	found := make(map[string]string)
+	live, before = make(map[string]string), make(map[string]string)
 	for i := range seats {
 		t := &seats[i]
-		if t.Owner == owner || !t.Live(now) { // what it was itself before is over
-			continue
-		}
-		if text := unlike(own, t.Status); text != "" {
-			found[t.Owner] = text
+		switch text, keys := unlike(own, t.Status); {
+		case text == "" || t.Owner == owner && t.Live(now): // its own, or that of its last Run
+		case t.Live(now) && keys:
+			live[t.Owner] = text + ": each job may be done by both"
+		case t.Live(now):
+			live[t.Owner] = text
+		case keys:
+			before[t.Owner] = text + ": what it has done is done again if it comes again"
 		}
 	}
-	return found, nil
+	return live, before, nil
 }
 
 // CheckStrict is the error of a Run that is not to start, because another worker differs. It reads
@@ -516,10 +505,10 @@ func (s *Steward) CheckStrict(ctx context.Context) error {
 		return nil
 	}
 	for n := 1; ctx.Err() == nil; n++ {
-		found, err := s.differing(ctx)
+		live, _, err := s.differing(ctx)
 		if err == nil {
 			s.setWaiting("")
-			for owner, text := range found {
+			for owner, text := range live {
 				return fmt.Errorf("%w: %s has %s (ProcessorConfig.Control.Strict)", ErrWorkersDiffer, owner, text)
 			}
 			return nil
@@ -545,16 +534,20 @@ func (s *Steward) compareOthers(ctx context.Context) {
 		return
 	}
 	first := l.told == nil
-	found, err := s.differing(ctx)
+	live, before, err := s.differing(ctx)
 	if err != nil {
 		return // with the next card
 	}
 	if l.next = now.Add(lookAround); first {
 		l.next = now.Add(soonAgain)
 	}
-	for owner, text := range found {
-		if l.told[owner] != text {
-			s.c.Logger.LogAttrs(ctx, slog.LevelError, "onceq: another live worker of the queue has "+text, slog.String("worker", owner), slog.String("queue", s.c.Queue))
+	found := make(map[string]string)
+	for what, some := range map[string]map[string]string{"onceq: another live worker of the queue has ": live, "onceq: a worker that the queue had before has ": before} {
+		for owner, text := range some {
+			if l.told[owner] != text {
+				s.c.Logger.LogAttrs(ctx, slog.LevelError, what+text, slog.String("worker", owner), slog.String("queue", s.c.Queue))
+			}
+			found[owner] = text
 		}
 	}
 	l.told = found

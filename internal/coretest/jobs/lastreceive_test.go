@@ -224,7 +224,14 @@ func TestCopyAfterItsLetter(t *testing.T) {
 
 // A worker that drains while such a copy is under way ends in time, and loses nothing.
 func TestDrainBesideALastCopy(t *testing.T) {
-	for name, late := range map[string]bool{"the copy is stored in time": false, "the call hangs": true} {
+	for name, c := range map[string]struct {
+		late, abandoned bool
+		call            time.Duration
+	}{
+		"the copy is stored in time":    {false, false, 5 * time.Second},
+		"the call hangs":                {true, false, 5 * time.Second}, // twice its time is over before the drain is
+		"the call hangs beyond the end": {true, true, 8 * time.Second},
+	} {
 		t.Run(name, func(t *testing.T) {
 			to, woke := &copies{}, 0
 			rig.Bubble(t, asleep(2*time.Hour, &woke), func(r *rig.Rig) {
@@ -232,20 +239,24 @@ func TestDrainBesideALastCopy(t *testing.T) {
 				r.Send("a")
 				r.Start()
 				rig.Pass(time.Second)
-				if !late {
+				if !c.late {
 					time.AfterFunc(3*time.Second, func() { close(to.stuck) })
 				}
 				began := time.Now()
 				err := r.Stop()
-				if (err != nil) != late || time.Since(began) > 11*time.Second {
+				if (err != nil) != c.abandoned || time.Since(began) > 11*time.Second {
 					r.Errorf("Run ended after %v: %v", time.Since(began), err)
 				}
-				if late {
+				if c.late && !c.abandoned {
+					r.Replay(r.Letter(onceq.ClassTooEarly))
+				}
+				if c.late {
 					close(to.stuck)
 				}
 				r.RunFor(3 * time.Hour)
-				if late { // its queue has moved the message, and the copy came after all
-					r.Letters()
+				if left := r.Letters(); c.abandoned { // its queue has moved the message
+					r.Put(broker.Outgoing{Body: left[0].Body, Meta: left[0].Meta})
+					r.RunFor(3 * time.Hour)
 				}
 				r.WantStatus("a", dedupe.Done)
 				r.NoLetters()
@@ -253,7 +264,7 @@ func TestDrainBesideALastCopy(t *testing.T) {
 				if woke != 1 {
 					r.Errorf("it woke %d times: %q", woke, r.Seen.Outcomes("a"))
 				}
-			}, redriven(1), carrying(to), rig.Warnings, rig.With(func(c *rig.Setup) { c.DrainTimeout = 5 * time.Second }))
+			}, redriven(1), carrying(to), rig.Warnings, rig.With(func(s *rig.Setup) { s.DrainTimeout, s.CallTimeout = 5*time.Second, c.call }))
 		})
 	}
 }
@@ -273,32 +284,65 @@ func (s *lastMoment) Send(ctx context.Context, ms []broker.Outgoing) ([]string, 
 	return s.copies.Send(ctx, ms)
 }
 
-// A copy that is tried once more after Run has given its job up is due when the job is.
+// The rule: once Run has ended, its worker sends nothing more by a Sender of the user's, who may
+// have closed it. The message comes again, and its job goes on once.
 func TestCopyOfAnAbandonedJob(t *testing.T) {
 	to, woke := &lastMoment{fails: onceq.DefaultSettleTimeout + time.Second - time.Millisecond}, 0
-	var due time.Time
-	rig.Bubble(t, func(context.Context, *onceq.Job) error {
-		if woke++; time.Now().Before(due) {
-			t.Errorf("the job went on %v too early", time.Until(due))
-		}
-		return nil
-	}, func(r *rig.Rig) {
+	rig.Bubble(t, asleep(20*time.Hour, &woke), func(r *rig.Rig) {
 		to.to, r.Cfg.Carry = r.Q.Broker, to
 		r.W = r.Worker(nil)
-		m := rig.Message("a")
-		due = time.Now().Add(2 * time.Hour)
-		m.Meta.Postponed = due
-		r.Put(m)
+		r.Send("a")
 		r.Start()
 		rig.Pass(time.Second)
-		if r.Stop() == nil {
-			r.Error("the job was not abandoned")
+		_ = r.Stop() // its end is recorded, so that Run tells of no job
+		if to.fails != 0 {
+			r.Error("nothing was to be sent")
 		}
-		r.RunFor(3 * time.Hour)
-		r.Letters() // its queue has moved the message itself
+		rig.Pass(time.Hour)
+		if to.sent > 0 {
+			r.Errorf("%d copies were sent after Run had ended", to.sent)
+		}
+		r.RunFor(21 * time.Hour)
 		r.WantStatus("a", dedupe.Done)
+		r.WantQueue(0)
+		r.NoLetters()
 		if woke != 1 || to.sent < 1 {
 			r.Errorf("%d copies; it woke %d times", to.sent, woke)
 		}
-	}, redriven(1), rig.Warnings, rig.With(func(c *rig.Setup) { c.DrainTimeout, c.CallTimeout = -1, 8*time.Second }))
+	}, rig.Preset(membroker.SQSStandard), rig.Warnings, rig.With(func(c *rig.Setup) { c.DrainTimeout, c.CallTimeout = -1, 8*time.Second }))
+}
+
+// The rule: a job whose message comes for the last time, and that is put off when a drain cuts it
+// off, becomes a letter within the drain, where it cannot be sent anew. Abandoned, it would be a
+// bare message in the dead-letter queue, which says nothing of why.
+func TestPostponedAtTheCut(t *testing.T) {
+	for name, drain := range map[string]time.Duration{"five seconds": 5 * time.Second, "no time": -1} {
+		t.Run(name, func(t *testing.T) {
+			to, runs := &copies{refuses: true}, 0
+			rig.Bubble(t, func(ctx context.Context, _ *onceq.Job) error {
+				if runs++; runs > 1 {
+					return nil
+				}
+				<-ctx.Done()
+				return onceq.Postpone(2*time.Hour, nil)
+			}, func(r *rig.Rig) {
+				r.Send("a")
+				r.Start()
+				rig.Pass(time.Second)
+				if err := r.Stop(); err != nil {
+					r.Errorf("Run: %v", err)
+				}
+				r.WantStatus("a", dedupe.Failed)
+				r.WantQueue(0)
+				m := r.Letter(onceq.ClassTooEarly)
+				if d := m.Meta.Dead; d.Fence == 0 || !strings.Contains(d.LastErr, "cannot be sent anew: boom") {
+					r.Errorf("the letter says %+v", d)
+				}
+				r.Replay(m)
+				r.RunFor(time.Hour)
+				r.WantStatus("a", dedupe.Done)
+				r.NoLetters()
+			}, redriven(1), carrying(to), rig.Warnings, rig.With(func(c *rig.Setup) { c.DrainTimeout = drain }))
+		})
+	}
 }

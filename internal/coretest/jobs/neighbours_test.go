@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,12 +46,17 @@ func TestNeighbours(t *testing.T) {
 		sitsBeside(r, "same", nil)
 		sitsBeside(r, "older", func(c *control.WorkerStatus) { c.Retention, c.Interrupted = 0, "" })
 		sitsBeside(r, "w-8", func(c *control.WorkerStatus) { c.Scope = "order" })
-		if err := sitsBeside(r, "gone", func(c *control.WorkerStatus) { c.Scope = "order" }).Leave(r.Context()); err != nil {
+		gone := sitsBeside(r, "gone", func(c *control.WorkerStatus) { c.Scope = "order" })
+		other := sitsBeside(r, "other", func(c *control.WorkerStatus) { c.Retention = time.Hour })
+		if err := errors.Join(gone.Leave(r.Context()), other.Leave(r.Context())); err != nil {
 			t.Fatal(err)
 		}
 		r.Start()
 		rig.Pass(25 * time.Second)
 		told(r, 1)
+		if n := r.Logged.Count("level=ERROR", "worker that the queue had before", `Scope \"order\"`, "done again if it comes again", "worker=gone"); n != 1 || r.Logged.Count("had before") != 1 {
+			r.Errorf("of the worker that has left %d lines tell", n)
+		}
 		told(r, 1, "order", "each job may be done by both", "worker=w-8")
 		sitsBeside(r, "w-9", func(c *control.WorkerStatus) { c.Retention = time.Hour })
 		sitsBeside(r, "w-7", func(c *control.WorkerStatus) { c.Interrupted = "park" })
@@ -61,6 +67,85 @@ func TestNeighbours(t *testing.T) {
 		rig.Pass(20 * time.Minute)
 		told(r, 3)
 	}, rig.Steered)
+}
+
+// TestNeighboursKeys: the rule: a worker tells of another one of its Scope that has the keys of the
+// same jobs in another scope, as one handler has that became a Mux which does not say so. A choice
+// that is stated is not told, and a card without room proves nothing.
+func TestNeighboursKeys(t *testing.T) {
+	mux := func(set func(*onceq.Mux), types ...string) onceq.Handler {
+		m := new(onceq.Mux)
+		for _, t := range types {
+			typ, was, _ := strings.Cut(t, "<")
+			m.On(typ, rig.Returns(nil), &onceq.JobOptions{Was: was})
+		}
+		if set != nil {
+			set(m)
+		}
+		return m
+	}
+	one := rig.Returns(nil)
+	for name, c := range map[string]struct {
+		own    onceq.Handler
+		types  []string
+		scopes map[string]string
+		rules  int // that pause the other one
+		told   string
+	}{
+		"one handler beside a Mux":           {own: one, types: []string{"order"}, told: `type \"order\" in the scope \"` + rig.Scope + `:order\", and this one in \"` + rig.Scope + `\"`},
+		"a Mux beside one handler":           {own: mux(nil, "order"), told: `type \"order\" in the scope \"` + rig.Scope + `\", and this one in \"` + rig.Scope + `:order\"`},
+		"a Mux that says so":                 {own: mux(nil, "order<"+onceq.OneHandler, "refund")},
+		"a Mux of one scope":                 {own: mux((*onceq.Mux).OneScope, "order", "refund")},
+		"one handler, where the Mux says so": {own: one, types: []string{"order", "refund"}, scopes: map[string]string{"order": rig.Scope}},
+		"types that each has":                {own: mux(nil, "order", "refund"), types: []string{"order", "mail"}},
+		"one type is elsewhere":              {own: mux(nil, "order", "refund"), types: []string{"order", "refund"}, scopes: map[string]string{"refund": "money"}, told: `type \"refund\" in the scope \"money\"`},
+		"another name":                       {own: mux(nil, "purchase<order"), types: []string{"order"}},
+		"a card without room":                {own: mux(nil, "order"), types: []string{"mail"}, rules: 300},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rig.Bubble(t, one, func(r *rig.Rig) {
+				sitsBeside(r, "w-8", func(s *control.WorkerStatus) {
+					s.Types, s.Scopes, s.PausedBy = c.types, c.scopes, slices.Repeat([]string{"rule"}, c.rules)
+				})
+				r.W = r.Worker(func(s *rig.Setup) { s.Handler = c.own })
+				r.RunFor(25 * time.Second)
+				n, all := r.Logged.Count("level=ERROR", "another live worker", "worker=w-8", "JobOptions.Was", "each job may be done by both", c.told), r.Logged.Count("another live worker")
+				if want := min(1, len(c.told)); all != want || want == 1 && n != 1 {
+					r.Errorf("%d of %d lines tell, want %d", n, all, want)
+				}
+			}, rig.Steered)
+		})
+	}
+}
+
+// TestNeighboursBefore: the rule: a process that comes back as a Mux within a minute, and does not
+// say so, tells that its own jobs are done again. So does one that takes the seat of a worker that
+// has died. Neither settings that do no such harm, nor a Mux that says what it was, are told.
+func TestNeighboursBefore(t *testing.T) {
+	for name, c := range map[string]struct {
+		was  string
+		dead bool
+		told int
+	}{"it does not say so": {"", false, 1}, "it takes a seat": {"", true, 1}, "it says so": {onceq.OneHandler, false, 0}} {
+		t.Run(name, func(t *testing.T) {
+			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+				if c.dead {
+					sitsBeside(r, "w-8", nil)
+					rig.Pass(time.Hour + 15*time.Minute)
+				} else {
+					r.RunFor(time.Minute)
+					rig.Pass(30 * time.Second)
+				}
+				var m onceq.Mux
+				m.On("order", rig.Returns(nil), &onceq.JobOptions{Was: c.was})
+				r.W = r.Worker(func(s *rig.Setup) { s.Handler, s.Retention = &m, 30*day })
+				r.RunFor(25 * time.Second)
+				if n := r.Logged.Count("level=ERROR", "worker that the queue had before", `type \"order\"`); n != c.told || r.Logged.Count("had before") != n {
+					r.Errorf("%d lines tell, want %d", n, c.told)
+				}
+			}, rig.Steered)
+		})
+	}
 }
 
 // TestStrict: a strict worker does not start beside one with another scope, and does when that has

@@ -236,6 +236,29 @@ func TestHealthOfLetters(t *testing.T) {
 	}, pollsFor5s)
 }
 
+// The rule: letters that are not taken are told of for as long as that lasts. One handler gives
+// such a message back for five minutes, because its letter would keep all others from running.
+func TestHealthOfLettersOfOneHandler(t *testing.T) {
+	rig.Bubble(t, rig.Failing, func(r *rig.Rig) {
+		r.DLQ.SetFault(away(onceqtest.Send))
+		r.Send("a")
+		r.Start()
+		began := time.Now()
+		for time.Since(began) < 20*time.Minute {
+			rig.Pass(10 * sec)
+			if h := r.W.Health(); h.Letters.Err != "boom" || len(h.Reasons) != 1 {
+				t.Fatalf("after %v nothing tells of the letters: %+v", time.Since(began), h)
+			}
+		}
+		r.DLQ.SetFault(nil)
+		rig.Pass(6 * time.Minute)
+		r.Letter("permanent")
+		if h := r.W.Health(); !h.Letters.Failing.IsZero() || h.Reasons != nil {
+			t.Errorf("in the end health is %+v", h)
+		}
+	}, pollsFor5s, rig.With(func(c *rig.Setup) { c.Concurrency = 1 }))
+}
+
 // hung is a queue whose receives hang, whatever their context says.
 type hung struct {
 	shortPolls

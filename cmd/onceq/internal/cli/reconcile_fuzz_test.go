@@ -1,0 +1,72 @@
+package cli
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/csv"
+	"io"
+	"reflect"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/onceq/onceq/ops"
+)
+
+// FuzzReconcileInput: a list or a ledger comes from anybody's SELECT. It is read the same way
+// however it arrives; each row has a valid key, and an error names the flag. A body in CSV is what
+// was written, with its line ends.
+func FuzzReconcileInput(f *testing.F) {
+	for _, s := range []string{
+		"", "key\n", "\ufeffkey,due\nA-1,2026-11-22T03:00:00Z\n", "key,body\nA-1,\"a\r\nb\"\"\r\"\r\n", " \n{\"key\":\"A-1\",\"body\":{\"a\":1}}\n{}",
+		"key,key\n", "id,key,fence\n1,A-1,7\n", "{\"key\":\"A-1\",\"fence\":18446744073709551615,\"at\":\"2026-11-22 03:00:00+00\"}", "key\n\"A", "{\"key\":null}",
+	} {
+		f.Add([]byte(s), s)
+	}
+	f.Fuzz(func(t *testing.T, data []byte, body string) {
+		input := func(r io.Reader, columns []string) *table {
+			return &table{
+				flag: "--in", columns: columns, in: io.NopCloser(r), sum: sha256.New(), utc: true,
+				scope: func(scope, typ string) (string, string, error) { return scope + "s", typ, nil },
+			}
+		}
+		read := func(r io.Reader) (xs []ops.Expected, es []ops.Effect, errs [2]string) {
+			var ledger bytes.Buffer
+			for x, err := range input(io.TeeReader(r, &ledger), expectColumns).readExpected() {
+				if err != nil {
+					errs[0] = err.Error()
+				} else if xs = append(xs, x); x.Key.Validate() != nil {
+					t.Errorf("the key %q is yielded", x.Key)
+				}
+			}
+			_, _ = io.Copy(&ledger, r)
+			for e, err := range input(&ledger, effectColumns).readEffects() {
+				if err != nil {
+					errs[1] = err.Error()
+				} else if es = append(es, e); e.Key.Validate() != nil {
+					t.Errorf("the key %q is yielded", e.Key)
+				}
+			}
+			for _, err := range errs {
+				if err != "" && !strings.HasPrefix(err, "--in") {
+					t.Errorf("an error that names no input: %s", err)
+				}
+			}
+			return xs, es, errs
+		}
+		xs, es, errs := read(bytes.NewReader(data))
+		if a, b, again := read(iotest.OneByteReader(bytes.NewReader(data))); !reflect.DeepEqual(a, xs) || !reflect.DeepEqual(b, es) || again != errs {
+			t.Errorf("byte by byte it is %v, %v, %q, and at once %v, %v, %q", a, b, again, xs, es, errs)
+		}
+		if body == "" {
+			return
+		}
+		var file bytes.Buffer
+		w := csv.NewWriter(&file)
+		_ = w.WriteAll([][]string{{"key", "body"}, {"A-1", body}, {"A-2", "x"}})
+		xs, _, errs = read(&file)
+		if len(xs) != 2 || string(xs[0].Send.Body) != body || string(xs[1].Send.Body) != "x" {
+			t.Errorf("the body %q is read as %v, %q", body, xs, errs[0])
+		}
+	})
+}
