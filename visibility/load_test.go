@@ -11,6 +11,7 @@ import (
 	"unsafe"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // Ten thousand leases at once: every call is full, sixteen at once, and one goroutine looks at
@@ -176,10 +177,7 @@ func TestConcurrentUse(t *testing.T) {
 
 func TestMemoryOfALease(t *testing.T) {
 	const n, most = 10_000, 500
-	m, err := New(func(context.Context, []int) error { return nil }, Options[int]{Timeout: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(New(func(context.Context, []int) error { return nil }, Options[int]{Timeout: time.Hour}))
 	before := heapInUse()
 	hs := held(n)
 	m.Hold(hs...)

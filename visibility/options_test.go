@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 func TestOptions(t *testing.T) {
@@ -65,10 +67,7 @@ func TestDefaults(t *testing.T) {
 // What nobody listens to may happen all the same.
 func TestWithoutCallbacks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m, err := New(fails, Options[int]{Timeout: timeout})
-		if err != nil {
-			t.Fatal(err)
-		}
+		m := must.Get(New(fails, Options[int]{Timeout: timeout}))
 		h := &Held[int]{Deadline: time.Now().Add(timeout)}
 		m.Hold(h)
 		m.SetTimeout(h, time.Now())

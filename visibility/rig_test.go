@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -64,11 +65,7 @@ func newRig(t *testing.T, o Options[int], x Extender[int]) *rig {
 	}
 	o.OnLost = func(l int, err error) { r.tell(l, err) }
 	o.OnTimeout = func(l int) { r.tell(l, nil) }
-	var err error
-	r.Manager, err = New(r.extend, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.Manager = must.Get(New(r.extend, o))
 	t.Cleanup(func() {
 		r.mu.Lock()
 		for r.leases.Len() > 0 {

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/rig"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -53,10 +54,7 @@ func TestWorkersServer(t *testing.T) {
 		t.Run(fmt.Sprint("fifo ", fifo), func(t *testing.T) {
 			c := server(t).Client(t)
 			url, dlq := makeQueue(t, c, fifo, nil), makeQueue(t, c, fifo, nil)
-			store, err := memstore.New(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := must.Get(memstore.New(nil))
 			var mu sync.Mutex
 			effects, all := map[string]int{}, make(chan struct{})
 			start := func() (stop context.CancelFunc, done chan error) {

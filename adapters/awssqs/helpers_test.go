@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/onceq/onceq/adapters/awssqs"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -68,12 +69,7 @@ func makeQueue(t testing.TB, c *sqs.Client, fifo bool, attributes map[string]str
 }
 
 func makeBroker(t testing.TB, c *sqs.Client, url string, o *awssqs.Options) *awssqs.Broker {
-	t.Helper()
-	b, err := awssqs.New(c, url, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return must.Get(awssqs.New(c, url, o))
 }
 
 func inSeconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }

@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/rig"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -333,10 +334,7 @@ func TestReplayOfManyLetters(t *testing.T) {
 					return err == nil && d.Visible == jobs
 				})
 				broken = false
-				q, err := dlq.New(w.letter, nil)
-				if err != nil {
-					w.Fatal(err)
-				}
+				q := must.Get(dlq.New(w.letter, nil))
 				report, err := q.Replay(w.Context(), dlq.ReplayOptions{To: w.queue})
 				if err != nil || report.Replayed != jobs {
 					w.Fatalf("%v, %v", report, err)

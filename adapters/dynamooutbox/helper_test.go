@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 func credentials(context.Context) (aws.Credentials, error) {
@@ -32,10 +33,7 @@ func (s shared) Limits() dedupe.Limits {
 
 func newLeases(tb testing.TB) dedupe.Store {
 	tb.Helper()
-	s, err := memstore.New(nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := must.Get(memstore.New(nil))
 	return shared{s}
 }
 
@@ -73,10 +71,7 @@ func (w *world) outbox(o *Options) *Outbox {
 
 func newOutbox(tb testing.TB, c *dynamodb.Client, table, queue string, leases dedupe.Store, o *Options) *Outbox {
 	tb.Helper()
-	b, err := New(c, table, queue, leases, o)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	b := must.Get(New(c, table, queue, leases, o))
 	tb.Cleanup(func() { _ = b.Close() })
 	return b
 }

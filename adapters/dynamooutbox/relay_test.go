@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // destination is where relays send to.
@@ -68,10 +69,7 @@ func relay(t testing.TB, b *Outbox, to broker.Sender) (end func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := p.Worker(b, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(p.Worker(b, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 100}))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()

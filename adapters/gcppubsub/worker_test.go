@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/rig"
 )
 
@@ -223,10 +224,7 @@ func (w *world) inOrder() {
 	w.Helper()
 	next := map[int]int{}
 	for _, k := range w.Order {
-		n, err := strconv.Atoi(k)
-		if err != nil {
-			w.Fatal(err)
-		}
+		n := must.Get(strconv.Atoi(k))
 		if n%10 != next[n/10] {
 			w.Fatalf("in group %d, %d came when %d was due", n/10, n%10, next[n/10])
 		}
@@ -398,10 +396,7 @@ func TestLettersAndReplay(t *testing.T) {
 		w.Mu.Lock()
 		mended = true
 		w.Mu.Unlock()
-		q, err := dlq.New(w.letters, nil)
-		if err != nil {
-			w.Fatal(err)
-		}
+		q := must.Get(dlq.New(w.letters, nil))
 		var pieces int
 		for l, err := range q.List(w.Context(), dlq.Filter{}) {
 			if err != nil {
@@ -456,10 +451,7 @@ func TestMovedMessagesAreReplayed(t *testing.T) {
 				}
 				w.Until(time.Minute, "three were moved", func() bool { return w.srv.Stats(w.deadSub).Unacked() == 3 })
 				<-time.After(time.Minute)
-				q, err := dlq.New(w.letters, nil)
-				if err != nil {
-					w.Fatal(err)
-				}
+				q := must.Get(dlq.New(w.letters, nil))
 				r, err := q.Replay(w.Context(), dlq.ReplayOptions{To: w.queue})
 				if err != nil || r.Replayed != 3 {
 					w.Fatalf("%+v, %v", r, err)

@@ -7,14 +7,12 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 func TestDescribe(t *testing.T) {
 	q := &tiny{}
-	b, err := gocloudpubsub.New(q.topic(), nil, gocloudpubsub.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(gocloudpubsub.New(q.topic(), nil, gocloudpubsub.Options{}))
 	if got, want := b.Describe(), (broker.Description{System: "gocloud"}); got != want {
 		t.Errorf("of a driver nobody knows it is %+v, want %+v", got, want)
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // Two workers on SQS are drained and opened again every few seconds, half of the jobs are there
@@ -84,14 +85,8 @@ func TestManyDrains(t *testing.T) {
 			var bs []*gocloudpubsub.Broker
 			for range 2 {
 				b := open()
-				p, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: handle, Store: js.store, Scope: "test", Logger: slog.New(slog.DiscardHandler)})
-				if err != nil {
-					t.Fatal(err)
-				}
-				w, err := p.Worker(b, onceq.WorkerConfig{DeadLetter: js.letters, Concurrency: 8})
-				if err != nil {
-					t.Fatal(err)
-				}
+				p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{Handler: handle, Store: js.store, Scope: "test", Logger: slog.New(slog.DiscardHandler)}))
+				w := must.Get(p.Worker(b, onceq.WorkerConfig{DeadLetter: js.letters, Concurrency: 8}))
 				ctx, cancel := context.WithCancel(context.Background())
 				done := make(chan error, 1)
 				go func() { done <- w.Run(ctx) }()

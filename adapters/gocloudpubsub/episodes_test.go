@@ -21,6 +21,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // jobs counts what happened to each.
@@ -36,14 +37,8 @@ type jobs struct {
 
 func newJobs(t *testing.T, took time.Duration) *jobs {
 	t.Helper()
-	s, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	letters, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(memstore.New(nil))
+	letters := must.Get(membroker.New(nil))
 	return &jobs{store: s, letters: letters, took: took, starts: map[string]int{}, effects: map[string]int{}}
 }
 
@@ -79,10 +74,7 @@ func (js *jobs) work(t *testing.T, b broker.Broker, concurrency int, visibility 
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := p.Worker(b, onceq.WorkerConfig{DeadLetter: js.letters, Concurrency: concurrency, Visibility: visibility})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(p.Worker(b, onceq.WorkerConfig{DeadLetter: js.letters, Concurrency: concurrency, Visibility: visibility}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()

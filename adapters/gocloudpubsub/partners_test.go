@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // travellers are what one end sends and the other one must get unchanged.
@@ -72,10 +73,7 @@ func TestPartnersOnSQS(t *testing.T) {
 			gocloudtest.Bubble(t, func(t *testing.T) {
 				c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
 				url := gocloudtest.MakeQueue(t, c, false, nil)
-				ours, err := awssqs.New(c, url, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				ours := must.Get(awssqs.New(c, url, nil))
 				topic := awssnssqs.OpenSQSTopic(t.Context(), c, url, nil)
 				sub := awssnssqs.OpenSubscription(t.Context(), c, url, &awssnssqs.SubscriptionOptions{
 					Raw:      name == "from ours", // else gocloud opens what looks like a notification
@@ -93,20 +91,14 @@ func TestPartnersOnPubSub(t *testing.T) {
 	g := dial(t, address, "shop")
 	topic := g.makeTopic(t)
 	sub := g.makeSubscription(t, topic, nil)
-	ours, err := gcppubsub.New(server, topic, sub, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ours := must.Get(gcppubsub.New(server, topic, sub, nil))
 	theirs := brokerOnPubSub(t, g, topic, sub, gocloudpubsub.Options{})
 	travel(t, ours, theirs)
 	// gocloud's last receive is still under way, and would take what is sent now.
 	if err := theirs.Close(); err != nil {
 		t.Fatal(err)
 	}
-	theirs, err = gocloudpubsub.New(theirsTopic(t, g, topic), nil, gocloudpubsub.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	theirs = must.Get(gocloudpubsub.New(theirsTopic(t, g, topic), nil, gocloudpubsub.Options{}))
 	travel(t, theirs, ours)
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/proof"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/sqsfake"
@@ -108,10 +109,7 @@ func openSQS(t testing.TB, c *sqs.Client, fifo, known bool, o brokertest.QueueOp
 	if o.MaxReceives > 0 {
 		url := gocloudtest.MakeQueue(t, c, fifo, as)
 		// The letters are read by our own driver: it sees what gocloud's reader would see.
-		letters, err := awssqs.New(c, url, &awssqs.Options{LongPoll: 20 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		letters := must.Get(awssqs.New(c, url, &awssqs.Options{LongPoll: 20 * time.Second}))
 		q.DeadLetters = letters
 		out, err := c.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{"QueueArn"}})
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/otelonceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -39,10 +40,7 @@ func (r *rig) onSQS() {
 		if err != nil {
 			r.Fatal(err)
 		}
-		b, err := awssqs.New(client, url, nil)
-		if err != nil {
-			r.Fatal(err)
-		}
+		b := must.Get(awssqs.New(client, url, nil))
 		return r.tel.Broker(b)
 	}
 	r.queue, r.dead = open("orders"), open("orders-dead")

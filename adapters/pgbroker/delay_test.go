@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestDelayBeyondRetention: a job that was delayed beyond its worker's Retention runs when it is
@@ -23,10 +24,7 @@ func TestDelayBeyondRetention(t *testing.T) {
 	}
 	none(t, q, "before it is due")
 	exec(t, pool, "UPDATE onceq_messages SET due = clock_timestamp() WHERE queue = $1", q.name)
-	store, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(memstore.New(nil))
 	ctx, ran := context.WithCancel(t.Context())
 	defer ran()
 	runs := 0
@@ -43,10 +41,7 @@ func TestDelayBeyondRetention(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := p.Worker(q, onceq.WorkerConfig{DeadLetter: dead})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(p.Worker(q, onceq.WorkerConfig{DeadLetter: dead}))
 	if err := w.Run(ctx); err != nil || runs != 1 {
 		t.Errorf("%d runs, %v", runs, err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // BenchmarkJobs empties a queue with a Worker whose store is in the same file: receive, claim,
@@ -59,10 +60,7 @@ func drain(b *testing.B, f *file, orders, dead *Queue, concurrency, jobs int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	w, err := p.Worker(orders, onceq.WorkerConfig{DeadLetter: dead, Concurrency: concurrency})
-	if err != nil {
-		b.Fatal(err)
-	}
+	w := must.Get(p.Worker(orders, onceq.WorkerConfig{DeadLetter: dead, Concurrency: concurrency}))
 	if err := w.Run(ctx); err != nil {
 		b.Fatal(err)
 	}

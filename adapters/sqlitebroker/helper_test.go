@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/tablequeue/tabletest"
 	_ "modernc.org/sqlite"
 )
@@ -29,15 +30,9 @@ func tempFile(tb testing.TB) string {
 // openFile opens the file at path as another process would.
 func openFile(tb testing.TB, path string) *file {
 	tb.Helper()
-	db, err := sql.Open("sqlite", sqlitestore.DSN(path))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	db := must.Get(sql.Open("sqlite", sqlitestore.DSN(path)))
 	tb.Cleanup(func() { db.Close() })
-	store, err := sqlitestore.New(db, nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	store := must.Get(sqlitestore.New(db, nil))
 	tb.Cleanup(func() { store.Close() })
 	if err := store.Migrate(tb.Context()); err != nil {
 		tb.Fatal(err)
@@ -48,10 +43,7 @@ func openFile(tb testing.TB, path string) *file {
 // queue makes a queue with its table, which may be there already.
 func (f *file) queue(name string, o *Options) *Queue {
 	f.Helper()
-	q, err := New(f.store, name, o)
-	if err != nil {
-		f.Fatal(err)
-	}
+	q := must.Get(New(f.store, name, o))
 	if err := q.Migrate(f.Context()); err != nil {
 		f.Fatal(err)
 	}

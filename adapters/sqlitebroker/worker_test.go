@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestWorker: two processes work on one file, some jobs fail, some messages are sent twice, and the
@@ -86,10 +87,7 @@ func TestWorker(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: letters, DrainTimeout: 5 * time.Second})
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: letters, DrainTimeout: 5 * time.Second}))
 			ended = make(chan error, 1)
 			workers.Go(func() { ended <- w.Run(ctx) })
 			return ended
@@ -159,10 +157,7 @@ func TestDelayBeyondRetention(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := p.Worker(orders, onceq.WorkerConfig{DeadLetter: dead})
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(p.Worker(orders, onceq.WorkerConfig{DeadLetter: dead}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := w.Run(ctx); err != nil || ran != 1 {

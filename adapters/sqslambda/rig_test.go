@@ -19,6 +19,7 @@ import (
 	"github.com/onceq/onceq/adapters/sqslambda"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	rigs "github.com/onceq/onceq/internal/rig"
 )
 
@@ -162,14 +163,8 @@ func (r *rig) withQueue() { r.o.Queue = r.seen }
 
 func (r *rig) function() sqslambda.Func {
 	r.Helper()
-	p, err := onceq.NewProcessor(r.cfg)
-	if err != nil {
-		r.Fatal(err)
-	}
-	b, err := p.Batches(r.batch)
-	if err != nil {
-		r.Fatal(err)
-	}
+	p := must.Get(onceq.NewProcessor(r.cfg))
+	b := must.Get(p.Batches(r.batch))
 	h, err := sqslambda.Handler(b, &r.o)
 	if err != nil {
 		r.Fatal(err)

@@ -27,6 +27,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -109,10 +110,7 @@ func newPlace(t *testing.T) *place {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := awssqs.New(p.client, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(awssqs.New(p.client, url, nil))
 		return b, url
 	}
 	p.orders, _ = open("orders")
@@ -199,10 +197,7 @@ func (p *place) work() map[string]int {
 	if err != nil {
 		p.Fatal(err)
 	}
-	w, err := proc.Worker(p.orders, onceq.WorkerConfig{DeadLetter: p.dead})
-	if err != nil {
-		p.Fatal(err)
-	}
+	w := must.Get(proc.Worker(p.orders, onceq.WorkerConfig{DeadLetter: p.dead}))
 	ctx, stop := context.WithCancel(p.Context())
 	ended := make(chan error)
 	go func() { ended <- w.Run(ctx) }()
@@ -226,18 +221,12 @@ func TestKilledReplay(t *testing.T) {
 	const n = 40
 	p := newPlace(t)
 	p.died(n)
-	letters, err := dlq.New(p.dead, &dlq.Options{Wait: 50 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	letters := must.Get(dlq.New(p.dead, &dlq.Options{Wait: 50 * time.Millisecond}))
 	plan, err := letters.PlanReplay(t.Context(), dlq.ReplayOptions{To: p.orders})
 	if err != nil || len(plan.Letters) != n {
 		t.Fatal(plan, err)
 	}
-	text, err := json.Marshal(plan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(plan))
 	file := filepath.Join(p.dir, "plan.json")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/adapters/sqlitebroker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestResendsOfTwoProcesses: two operators resend at once, each with a command of his own, while a
@@ -24,10 +25,7 @@ func TestResendsOfTwoProcesses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "jobs.db")
-	db, err := sql.Open("sqlite", sqlitestore.DSN(path))
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("sqlite", sqlitestore.DSN(path)))
 	defer db.Close()
 	store, err := sqlitestore.New(db, nil)
 	if err == nil {
@@ -83,10 +81,7 @@ func TestResendsOfTwoProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	// One at a time: a copy beside its running job would wait for the rest of the lease.
-	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 1}))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 

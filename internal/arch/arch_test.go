@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // checks are the walls, by the name of their subtest.
@@ -378,10 +380,7 @@ func TestWallsFall(t *testing.T) {
 			for name, src := range c.files {
 				root[name] = &fstest.MapFile{Data: []byte(src)}
 			}
-			tr, err := load(root)
-			if err != nil {
-				t.Fatal(err)
-			}
+			tr := must.Get(load(root))
 			got := checks[c.check](tr)
 			switch {
 			case c.want == "" && len(got) > 0:

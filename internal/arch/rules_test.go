@@ -29,6 +29,7 @@ var testSupport = []string{
 	"internal/coretest/rig",
 	"internal/coretest/worlds",
 	"internal/rig",
+	"internal/must",
 	"internal/proof",
 	"internal/testserver/...",
 	"internal/chromium",

@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/internal/instant"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -33,10 +34,7 @@ var ErrBoom = errors.New("boom")
 // NewBroker is a memory queue that can be made to fail.
 func NewBroker(t testing.TB, o membroker.Options) *faulty.Broker {
 	t.Helper()
-	b, err := membroker.New(&o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(membroker.New(&o))
 	return &faulty.Broker{Broker: b}
 }
 
@@ -46,10 +44,7 @@ func Key(k string) dedupe.Key { return dedupe.Key{Scope: Scope, Key: k} }
 // NewStore is on an empty store in memory.
 func NewStore(t testing.TB) *Store {
 	t.Helper()
-	st, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := must.Get(memstore.New(nil))
 	return &Store{Store: st, T: t}
 }
 

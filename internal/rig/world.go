@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -46,10 +47,7 @@ type Config struct {
 // NewWorld has no queues yet.
 func NewWorld(t *testing.T) *World {
 	t.Helper()
-	st, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := must.Get(memstore.New(nil))
 	return &World{T: t, Store: st, Started: make(map[string]int), Effects: make(map[string]int), Cancelled: make(map[string]error)}
 }
 
@@ -77,14 +75,8 @@ func (w *World) Work(h onceq.HandlerFunc, set func(c *Config)) *Worker {
 			change(&c)
 		}
 	}
-	processor, err := onceq.NewProcessor(c.ProcessorConfig)
-	if err != nil {
-		w.Fatal(err)
-	}
-	worker, err := processor.Worker(p.Queue, c.WorkerConfig)
-	if err != nil {
-		w.Fatal(err)
-	}
+	processor := must.Get(onceq.NewProcessor(c.ProcessorConfig))
+	worker := must.Get(processor.Worker(p.Queue, c.WorkerConfig))
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
 	go func() { p.done <- worker.Run(ctx) }()

@@ -21,6 +21,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/pubsubwire"
 	rigs "github.com/onceq/onceq/internal/rig"
 )
@@ -52,10 +53,7 @@ func bubble(t *testing.T, h onceq.HandlerFunc, f func(r *rig)) {
 
 func newRig(t testing.TB, h onceq.HandlerFunc) *rig {
 	t.Helper()
-	dlq, err := membroker.New(&membroker.Options{Preset: membroker.PubSub})
-	if err != nil {
-		t.Fatal(err)
-	}
+	dlq := must.Get(membroker.New(&membroker.Options{Preset: membroker.PubSub}))
 	r := &rig{store: rigs.NewStore(t), dlq: dlq, log: new(rigs.Log)}
 	r.T, _ = t.(*testing.T)
 	r.batch.DeadLetter = dlq

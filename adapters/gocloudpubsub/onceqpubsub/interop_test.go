@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -41,14 +42,8 @@ func TestBesideGoCloudsOwn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b, err := awssqs.New(client, *out.QueueUrl, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ourTopic, err := onceqpubsub.OpenTopic(b, &onceqpubsub.TopicOptions{GoCloudSQS: c.peer})
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Get(awssqs.New(client, *out.QueueUrl, nil))
+			ourTopic := must.Get(onceqpubsub.OpenTopic(b, &onceqpubsub.TopicOptions{GoCloudSQS: c.peer}))
 			theirTopic := awssnssqs.OpenSQSTopic(t.Context(), client, *out.QueueUrl, nil)
 			want := pubsub.Message{Body: []byte(c.body), Metadata: c.metadata}
 			take := func(s *pubsub.Subscription) *pubsub.Message {
@@ -63,11 +58,7 @@ func TestBesideGoCloudsOwn(t *testing.T) {
 				return m
 			}
 			ourSubscription := func() *pubsub.Subscription {
-				s, err := onceqpubsub.OpenSubscription(b, &onceqpubsub.SubscriptionOptions{GoCloudSQS: c.peer})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return s
+				return must.Get(onceqpubsub.OpenSubscription(b, &onceqpubsub.SubscriptionOptions{GoCloudSQS: c.peer}))
 			}
 			if err := theirTopic.Send(t.Context(), &want); err != nil {
 				t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestRandomDriverWorlds lets calls of the broker fail behind OpenSubscription: acks whose answer
@@ -31,10 +32,7 @@ func TestRandomDriverWorlds(t *testing.T) {
 				defer mu.Unlock()
 				return r.IntN(n)
 			}
-			plain, err := membroker.New(&membroker.Options{Preset: []membroker.Preset{membroker.Memory, membroker.SQSStandard}[draw(2)]})
-			if err != nil {
-				t.Fatal(err)
-			}
+			plain := must.Get(membroker.New(&membroker.Options{Preset: []membroker.Preset{membroker.Memory, membroker.SQSStandard}[draw(2)]}))
 			away := errors.New("away")
 			queue := &hooked{Broker: plain}
 			queue.ack = func(rs []broker.Receipt) error {

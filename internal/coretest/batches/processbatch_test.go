@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/peak"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -273,10 +274,7 @@ func TestBatchMinTimeDuringAnOutage(t *testing.T) {
 // What is answered as the time ends is answered before the return.
 func TestBatchWaitsForWhomItTells(t *testing.T) {
 	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
-		b, err := r.Cfg.Batches()
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(r.Cfg.Batches())
 		told := false
 		b.Process(r.Context(), rig.Lasting(10*time.Second, "a"), nil, func(int, onceq.Disposition) {
 			rig.Takes(20 * time.Second)
@@ -333,10 +331,7 @@ func TestBatchOutage(t *testing.T) {
 			}
 		})
 		var ended sync.Map
-		b, err := r.Cfg.Batches()
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(r.Cfg.Batches())
 		begin := time.Now()
 		ds := rig.Lasting(10*time.Minute, append([]string{"g/a", "g/b", "h/b"}, rig.Numbered("k", 20)...)...)
 		ds[2].Message.Meta.Key = "a" // so that its claim goes with the next batch

@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -199,10 +200,7 @@ func TestLateClaimOfABatch(t *testing.T) {
 	for _, one := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			r := rig.New(t, rig.Never(t), rig.With(func(c *rig.Setup) { c.Lease = 3 * time.Second }))
-			b, err := r.Cfg.Batches()
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Get(r.Cfg.Batches())
 			r.Send("a")
 			ms, err := r.Q.Receive(t.Context(), broker.ReceiveOptions{Max: 10})
 			if err != nil || len(ms) != 1 {

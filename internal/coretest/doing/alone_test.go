@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/instant"
+	"github.com/onceq/onceq/internal/must"
 )
 
 type mark = instant.Mark
@@ -51,12 +52,7 @@ func goroutine() string {
 }
 
 func memory(t *testing.T, o *memstore.Options) *memstore.Store {
-	t.Helper()
-	st, err := memstore.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return st
+	return must.Get(memstore.New(o))
 }
 
 func processor(t *testing.T, st dedupe.Store, set func(c *onceq.ProcessorConfig)) *onceq.Processor {
@@ -65,11 +61,7 @@ func processor(t *testing.T, st dedupe.Store, set func(c *onceq.ProcessorConfig)
 	if set != nil {
 		set(&c)
 	}
-	p, err := onceq.NewProcessor(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return must.Get(onceq.NewProcessor(c))
 }
 
 // A call of Do makes the calls of a store that never waits itself, and leaves those of any other to

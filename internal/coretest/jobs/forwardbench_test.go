@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // sink is a destination in the process, whose calls take a while.
@@ -91,10 +92,7 @@ func BenchmarkBulk(b *testing.B) {
 
 func fullOutbox(b *testing.B, n int) *membroker.Broker {
 	b.Helper()
-	box, err := membroker.New(nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	box := must.Get(membroker.New(nil))
 	ms := make([]broker.Outgoing, n)
 	for i := range ms {
 		ms[i] = broker.Outgoing{Body: []byte("a message of the usual size, more or less")}

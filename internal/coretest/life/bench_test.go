@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/cputime"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // What both loops run with.
@@ -175,21 +176,11 @@ func runWorkerOf(tb testing.TB, st *memstore.Store, n, handlers int) {
 }
 
 func benchQueue(tb testing.TB) *membroker.Broker {
-	tb.Helper()
-	q, err := membroker.New(nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return q
+	return must.Get(membroker.New(nil))
 }
 
 func benchStore(tb testing.TB) *memstore.Store {
-	tb.Helper()
-	st, err := memstore.New(&memstore.Options{MaxRecords: benchRecords})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return st
+	return must.Get(memstore.New(&memstore.Options{MaxRecords: benchRecords}))
 }
 
 // sendAll sends n jobs.

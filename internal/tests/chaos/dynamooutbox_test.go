@@ -27,6 +27,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/dynamostore"
 	"github.com/onceq/onceq/internal/child"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/localstack"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -214,10 +215,7 @@ func (s *stall) create(t *testing.T) {
 // own: under the order's, a second one would hide behind the first.
 func (s *stall) work(t *testing.T) (stop func()) {
 	t.Helper()
-	queue, err := openSQS(s.Server, s.Queue)
-	if err != nil {
-		t.Fatal(err)
-	}
+	queue := must.Get(openSQS(s.Server, s.Queue))
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
 		Scope: "orders", Store: s.records, Logger: slog.New(slog.DiscardHandler), Defaults: onceq.JobOptions{MaxAttempts: -1},
 		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
@@ -230,10 +228,7 @@ func (s *stall) work(t *testing.T) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 2 * stallWriters})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 2 * stallWriters}))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()

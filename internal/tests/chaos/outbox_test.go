@@ -21,6 +21,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/pgstore"
 	"github.com/onceq/onceq/internal/child"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/localstack"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -257,10 +258,7 @@ func (s *shop) putPoison() (id string) {
 // work ships what arrives, in one transaction with the job's end.
 func (s *shop) work() (stop func()) {
 	s.Helper()
-	queue, err := openSQS(s.post.Server, s.post.Queue)
-	if err != nil {
-		s.Fatal(err)
-	}
+	queue := must.Get(openSQS(s.post.Server, s.post.Queue))
 	store, err := pgstore.New(s.pool, nil)
 	if err == nil {
 		err = store.Migrate(s.Context())
@@ -280,10 +278,7 @@ func (s *shop) work() (stop func()) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 2 * accounts})
-	if err != nil {
-		s.Fatal(err)
-	}
+	w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 2 * accounts}))
 	ctx, cancel := context.WithCancel(s.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()

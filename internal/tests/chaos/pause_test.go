@@ -18,6 +18,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/internal/child"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 var controlEvery = flag.Duration("control", 2*time.Second, "how often workers read the operators' rules in TestPause; 10s is the default in earnest")
@@ -112,10 +113,7 @@ func TestPause(t *testing.T) {
 }
 
 func testPause(t *testing.T, a pausing) {
-	books, err := openBooks(t.Context(), a.Store, a.Database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	books := must.Get(openBooks(t.Context(), a.Store, a.Database))
 	defer books.close()
 	if err := books.migrate(t.Context()); err != nil {
 		t.Fatal(err)

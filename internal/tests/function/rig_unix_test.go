@@ -20,6 +20,7 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/rig"
 	"github.com/onceq/onceq/localstack/lambdaruntime"
 	"github.com/onceq/onceq/sqsfake"
@@ -64,10 +65,7 @@ func newWorld(t *testing.T, c setup) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.db.Close() })
-	store, err := sqlitestore.New(w.db, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(sqlitestore.New(w.db, nil))
 	t.Cleanup(func() { _ = store.Close() })
 	if err := store.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -76,10 +74,7 @@ func newWorld(t *testing.T, c setup) *world {
 	if _, err := w.db.ExecContext(t.Context(), `CREATE TABLE ledger (n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT, grp TEXT, seq INTEGER, fence INTEGER)`); err != nil {
 		t.Fatal(err)
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Get(os.Executable())
 	c.o.Command = []string{exe}
 	c.o.Env = []string{roleEnv + "=function", fileEnv + "=" + file, diaryEnv + "=" + w.diary, endpointEnv + "=" + server.URL, dlqEnv + "=" + w.dlq}
 	if c.handle {
@@ -124,10 +119,7 @@ func (w *world) create(s *sqsfake.Server, name string, visibility time.Duration)
 // send puts the orders, each under its id as the key.
 func (w *world) send(os ...order) {
 	w.Helper()
-	b, err := awssqs.New(w.client, w.queue, nil)
-	if err != nil {
-		w.Fatal(err)
-	}
+	b := must.Get(awssqs.New(w.client, w.queue, nil))
 	ms := make([]broker.Outgoing, len(os))
 	for i, o := range os {
 		ms[i] = broker.Outgoing{Body: []byte(body(o)), Group: o.Group, Meta: &broker.Meta{Key: o.ID}}

@@ -32,6 +32,7 @@ import (
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/chromium"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/ops"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -289,10 +290,7 @@ func (s *scene) work(queue, owner string) (stop func()) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	w, err := p.Worker(s.queue[queue], onceq.WorkerConfig{DeadLetter: s.dead[queue], Concurrency: 16, DrainTimeout: time.Second})
-	if err != nil {
-		s.Fatal(err)
-	}
+	w := must.Get(p.Worker(s.queue[queue], onceq.WorkerConfig{DeadLetter: s.dead[queue], Concurrency: 16, DrainTimeout: time.Second}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -441,20 +439,14 @@ func (s *scene) fetch(path string) (text string) {
 
 func (s *scene) ask(path string) (status int, text string) {
 	s.Helper()
-	q, err := http.NewRequestWithContext(s.Context(), http.MethodGet, s.url+path, nil)
-	if err != nil {
-		s.Fatal(err)
-	}
+	q := must.Get(http.NewRequestWithContext(s.Context(), http.MethodGet, s.url+path, nil))
 	q.AddCookie(&http.Cookie{Name: "as", Value: "ana"})
 	res, err := http.DefaultClient.Do(q)
 	if err != nil {
 		s.Fatal(err)
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		s.Fatal(err)
-	}
+	body := must.Get(io.ReadAll(res.Body))
 	return res.StatusCode, string(body)
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/adapters/watermillonceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/proof"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -57,14 +58,8 @@ func run(t *testing.T, f tests.Features, o watermillonceq.SubscriberOptions, p w
 	o.Backoff = func(int) time.Duration { return 0 }
 	f.Persistent = true
 	tests.TestPubSub(t, f, func(t *testing.T) (message.Publisher, message.Subscriber) {
-		pub, err := watermillonceq.NewPublisher(open, &p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sub, err := watermillonceq.NewSubscriber(open, &o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pub := must.Get(watermillonceq.NewPublisher(open, &p))
+		sub := must.Get(watermillonceq.NewSubscriber(open, &o))
 		return pub, sub
 	}, nil)
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/pgstore"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
@@ -71,10 +72,7 @@ func copied(t *testing.T, db *sql.DB) backedUp {
 // dumped is a database's backup by PostgreSQL's own programs.
 func dumped(t *testing.T, address string) backedUp {
 	t.Helper()
-	at, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(url.Parse(address))
 	query := at.Query()
 	query.Del("require_auth") // pgx knows it, and older programs do not
 	at.RawQuery = query.Encode()
@@ -112,14 +110,8 @@ func dumped(t *testing.T, address string) backedUp {
 var restores = map[string]func(t *testing.T){
 	"sqlite": func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "jobs.db")
-		db, err := sql.Open("sqlite", sqlitestore.DSN(path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		store, err := sqlitestore.New(db, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		db := must.Get(sql.Open("sqlite", sqlitestore.DSN(path)))
+		store := must.Get(sqlitestore.New(db, nil))
 		t.Cleanup(func() {
 			_ = store.Close()
 			_ = db.Close()
@@ -138,15 +130,9 @@ var restores = map[string]func(t *testing.T){
 	},
 	"postgres": func(t *testing.T) {
 		database := testpg.New(t).URL
-		pool, err := pgxpool.New(t.Context(), database)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pool := must.Get(pgxpool.New(t.Context(), database))
 		t.Cleanup(pool.Close)
-		store, err := pgstore.New(pool, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := must.Get(pgstore.New(pool, nil))
 		if err := store.Migrate(t.Context()); err != nil {
 			t.Fatal(err)
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -55,14 +56,8 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys.db")
-	db, err := sql.Open("sqlite", sqlitestore.DSN(path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := sqlitestore.New(db, &sqlitestore.Options{BusyTimeout: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("sqlite", sqlitestore.DSN(path)))
+	store := must.Get(sqlitestore.New(db, &sqlitestore.Options{BusyTimeout: 10 * time.Second}))
 	t.Cleanup(func() {
 		_ = store.Close()
 		_ = db.Close()
@@ -115,11 +110,7 @@ func (r *rig) openWith(name string, attributes map[string]string, o *awssqs.Opti
 	if err != nil {
 		r.Fatal(err)
 	}
-	b, err := awssqs.New(r.client(), url, o)
-	if err != nil {
-		r.Fatal(err)
-	}
-	return b
+	return must.Get(awssqs.New(r.client(), url, o))
 }
 
 func (r *rig) client() *sqs.Client {
@@ -222,10 +213,7 @@ func (r *rig) send(keys ...string) {
 // seat takes a seat with a card, as a worker does.
 func (r *rig) seat(owner string, change func(*control.WorkerStatus)) *controlstore.Seat {
 	r.Helper()
-	s, err := controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: owner})
-	if err != nil {
-		r.Fatal(err)
-	}
+	s := must.Get(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: owner}))
 	r.beat(s, change)
 	return s
 }
