@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 func TestTimeouts(t *testing.T) {
@@ -163,8 +164,7 @@ func TestCallbacksMayCallTheManager(t *testing.T) {
 			_, _ = m.Len(), m.Deadline(h)
 		}
 		var h Held[*Held[int]]
-		var err error
-		m, err = New(takes2, Options[*Held[int]]{
+		m = must.Get(New(takes2, Options[*Held[int]]{
 			Timeout: timeout,
 			IsLost: func(err error) bool {
 				_ = m.Len()
@@ -172,10 +172,7 @@ func TestCallbacksMayCallTheManager(t *testing.T) {
 			},
 			OnLost:    func(*Held[int], error) { told++; again(&h) },
 			OnTimeout: func(*Held[int]) { timeouts++; m.Release(&h); h.Deadline = time.Now().Add(timeout); m.Hold(&h) },
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		h.Deadline = time.Now().Add(timeout)
 		m.Hold(&h)
 		wait(time.Minute)

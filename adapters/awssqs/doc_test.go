@@ -117,7 +117,7 @@ func TestDocumentedPolicies(t *testing.T) {
 		if _, _, err := orders.Check(w.Context(), awssqs.CheckOptions{}); err != nil {
 			w.Fatal(err)
 		}
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 			Store: w.Store, Scope: "orders",
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				if j.Key().Key == "bad" {
@@ -125,10 +125,7 @@ func TestDocumentedPolicies(t *testing.T) {
 				}
 				return rig.Busy(ctx, time.Minute)
 			}),
-		})
-		if err != nil {
-			w.Fatal(err)
-		}
+		}))
 		worker := must.Get(p.Worker(orders, onceq.WorkerConfig{DeadLetter: letters}))
 		ctx, stop := context.WithTimeout(w.Context(), 2*time.Minute)
 		defer stop()

@@ -58,7 +58,7 @@ func TestWorkersServer(t *testing.T) {
 			var mu sync.Mutex
 			effects, all := map[string]int{}, make(chan struct{})
 			start := func() (stop context.CancelFunc, done chan error) {
-				p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+				p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 					Store: store, Scope: "test",
 					Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 						if err := rig.Busy(ctx, 100*time.Millisecond); err != nil {
@@ -71,10 +71,7 @@ func TestWorkersServer(t *testing.T) {
 						}
 						return nil
 					}),
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))
 				w, err := p.Worker(makeBroker(t, c, url, &awssqs.Options{LongPoll: time.Second}), onceq.WorkerConfig{DeadLetter: makeBroker(t, c, dlq, nil), Concurrency: 20})
 				if err != nil {
 					t.Fatal(err)

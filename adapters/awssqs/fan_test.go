@@ -39,7 +39,7 @@ func TestFanOnSQS(t *testing.T) {
 				children := makeBroker(t, client, makeQueue(t, client, false, nil), nil)
 				store := must.Get(memstore.New(nil))
 				looks, done, isDone := 0, 0, func() {}
-				p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+				p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 					Store: store, Scope: "parents", Logger: slog.New(slog.DiscardHandler),
 					Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 						looks++
@@ -52,10 +52,7 @@ func TestFanOnSQS(t *testing.T) {
 						}
 						return err
 					}),
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))
 				c := onceq.WorkerConfig{DeadLetter: dead, Pollers: 1}
 				if carried {
 					c.Carry = queue

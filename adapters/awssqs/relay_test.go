@@ -25,12 +25,9 @@ func relay(t testing.TB, outbox broker.Receiver, queue broker.Sender, fs ...once
 	t.Helper()
 	var process onceqtest.Process
 	process.At(fs...)
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.Forward(process.Producer(queue)), Store: onceq.NoStore, Scope: "outbox", Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	w := must.Get(p.Worker(process.Receiver(outbox), onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 1000}))
 	ctx, cancel := context.WithCancel(process.Context(t.Context()))
 	var all sync.WaitGroup
@@ -111,7 +108,7 @@ func relayed(t *testing.T, fifo bool, f onceqtest.Fault) {
 	store := must.Get(memstore.New(nil))
 	var mu sync.Mutex
 	effects, last := make(map[string]int), make(map[string]string)
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Store: store, Scope: "orders", Logger: slog.New(slog.DiscardHandler),
 		Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 			mu.Lock()
@@ -124,10 +121,7 @@ func relayed(t *testing.T, fifo bool, f onceqtest.Fault) {
 			last[g] = k
 			return nil
 		}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead}))
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup

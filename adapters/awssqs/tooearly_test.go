@@ -59,13 +59,10 @@ func TestJobsThatOutlastTheQueue(t *testing.T) {
 				store := must.Get(memstore.New(nil))
 				var ran []time.Time
 				var log bytes.Buffer
-				p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+				p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 					Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { ran = append(ran, time.Now()); return nil }),
 					Store:   store, Scope: "s", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError})),
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))
 				w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Pollers: 1}))
 				run := func(d time.Duration) {
 					t.Helper()

@@ -68,12 +68,9 @@ func (js *jobs) Handle(ctx context.Context, j *onceq.Job) error {
 // work starts a worker; stop drains it.
 func (js *jobs) work(t *testing.T, b broker.Broker, concurrency int, visibility time.Duration) (stop func()) {
 	t.Helper()
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.HandlerFunc(js.Handle), Store: js.store, Scope: "test", Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	w := must.Get(p.Worker(b, onceq.WorkerConfig{DeadLetter: js.letters, Concurrency: concurrency, Visibility: visibility}))
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

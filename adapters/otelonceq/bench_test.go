@@ -107,17 +107,14 @@ func inAHandler(tb testing.TB, f func(run func())) {
 	queue := newQueue(tb, "orders")
 	store := must.Get(memstore.New(nil))
 	done := make(chan struct{})
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Store: store, Scope: "bench", Logger: slog.New(slog.DiscardHandler),
 		Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 			defer close(done)
 			f(func() { rig.run(context.Background(), j) })
 			return nil
 		}),
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	}))
 	w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue}))
 	sent := message("charge", "A-1")
 	sent.Attributes = map[string]string{broker.TraceAttribute: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}

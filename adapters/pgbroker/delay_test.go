@@ -28,7 +28,7 @@ func TestDelayBeyondRetention(t *testing.T) {
 	ctx, ran := context.WithCancel(t.Context())
 	defer ran()
 	runs := 0
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { runs++; ran(); return nil }),
 		Observer: ends(func(r *onceq.JobReport) {
 			if r.Outcome != onceq.OutcomeDone {
@@ -37,10 +37,7 @@ func TestDelayBeyondRetention(t *testing.T) {
 			}
 		}),
 		Store: store, Scope: "test", Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	w := must.Get(p.Worker(q, onceq.WorkerConfig{DeadLetter: dead}))
 	if err := w.Run(ctx); err != nil || runs != 1 {
 		t.Errorf("%d runs, %v", runs, err)

@@ -88,13 +88,10 @@ func TestWorker(t *testing.T) {
 				return err
 			})
 		}), nil)
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 			Handler: mux, Store: store, Scope: "orders", Lease: 5 * time.Second, Logger: slog.New(slog.DiscardHandler),
 			Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return 10 * time.Millisecond }, MaxAttempts: -1},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 20, Visibility: 5 * time.Second}))
 		workers.Go(func() {
 			if err := w.Run(working); err != nil {

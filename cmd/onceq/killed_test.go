@@ -188,15 +188,12 @@ func (p *place) work() map[string]int {
 	p.Helper()
 	var mu sync.Mutex
 	ran := map[string]int{}
-	proc, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: p.store, Scope: "shop", Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
+	proc := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{Store: p.store, Scope: "shop", Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 		mu.Lock()
 		defer mu.Unlock()
 		ran[j.Key().Key]++
 		return nil
-	})})
-	if err != nil {
-		p.Fatal(err)
-	}
+	})}))
 	w := must.Get(proc.Worker(p.orders, onceq.WorkerConfig{DeadLetter: p.dead}))
 	ctx, stop := context.WithCancel(p.Context())
 	ended := make(chan error)

@@ -69,17 +69,14 @@ func TestResendsOfTwoProcesses(t *testing.T) {
 	var mu sync.Mutex
 	ran := map[string]int{}
 	all := make(chan struct{})
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Scope: "orders", Store: store, Handler: onceq.HandlerFunc(func(_ context.Context, job *onceq.Job) error {
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{Scope: "orders", Store: store, Handler: onceq.HandlerFunc(func(_ context.Context, job *onceq.Job) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if ran[job.Key().Key]++; len(ran) == missing+lost && ran[job.Key().Key] == 1 {
 			close(all)
 		}
 		return nil
-	})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})}))
 	// One at a time: a copy beside its running job would wait for the rest of the lease.
 	w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 1}))
 	ctx, stop := context.WithCancel(t.Context())

@@ -403,13 +403,10 @@ func withModules(files map[string]string) map[string]string {
 }
 
 func TestIdlePatternsAreNamed(t *testing.T) {
-	tr, err := load(fstest.MapFS{
+	tr := must.Get(load(fstest.MapFS{
 		"go.mod":      {Data: []byte("module m.test/m")},
 		"broker/a.go": {Data: []byte("package broker")},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	got := idle(tr)
 	if slices.Contains(got, "broker") || slices.Contains(got, "broker/...") || !slices.Contains(got, "dedupe") {
 		t.Errorf("idle patterns: %q", got)

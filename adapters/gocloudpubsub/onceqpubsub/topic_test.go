@@ -170,16 +170,13 @@ func TestWorkerConsumesTopic(t *testing.T) {
 		topic := must.Get(onceqpubsub.OpenTopic(b, nil))
 		st := must.Get(memstore.New(nil))
 		done := map[string]int{}
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 			Store: st, Scope: "orders", Logger: slog.New(slog.DiscardHandler),
 			Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 				done[j.Key().Key+" "+string(j.Message.Body)+" "+j.Message.Attributes["from"]]++
 				return nil
 			}),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		w := must.Get(p.Worker(b, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 1}))
 		for range 3 {
 			if err := topic.Send(t.Context(), &pubsub.Message{Body: []byte("ship"), Metadata: map[string]string{"onceq-key": "order-7", "from": "shop"}}); err != nil {

@@ -60,12 +60,9 @@ func TestRandomDriverWorlds(t *testing.T) {
 			}
 			held, done := map[string]int{}, map[string]bool{}
 			for round := 0; ; round++ {
-				sub, err := onceqpubsub.OpenSubscription(queue, &onceqpubsub.SubscriptionOptions{
+				sub := must.Get(onceqpubsub.OpenSubscription(queue, &onceqpubsub.SubscriptionOptions{
 					Visibility: leaseTime, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))
 				life := time.Minute + time.Duration(draw(60))*time.Second
 				ctx, cancel := context.WithTimeout(t.Context(), life)
 				var all sync.WaitGroup

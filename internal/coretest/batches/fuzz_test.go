@@ -294,13 +294,10 @@ func FuzzJSON(f *testing.F) {
 		st := must.Get(memstore.New(nil))
 		var want any
 		bad := json.Unmarshal(body, &want)
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 			Handler: onceq.JSONResult(func(_ context.Context, _ *onceq.Job, v any) (any, error) { return v, nil }),
 			Store:   st, Scope: rig.Scope,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		b := must.Get(p.Batches(onceq.BatchConfig{DeadLetter: onceq.KeepInQueue}))
 		m := &broker.Message{ID: "m", Body: body, Meta: &broker.Meta{Key: "k"}}
 		b.Process(t.Context(), []onceq.Delivery{{Message: m}}, nil, func(_ int, d onceq.Disposition) {

@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/instant"
+	"github.com/onceq/onceq/internal/must"
 )
 
 type mark = instant.Mark
@@ -74,7 +75,7 @@ func TestOneHandlerOverAnInstantStore(t *testing.T) {
 				q := benchQueue(t)
 				var mu sync.Mutex
 				var ran []string
-				w, err := rig.NewWorker(rig.Setup{
+				w := must.Get(rig.NewWorker(rig.Setup{
 					ProcessorConfig: onceq.ProcessorConfig{
 						Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
 							mu.Lock()
@@ -86,10 +87,7 @@ func TestOneHandlerOverAnInstantStore(t *testing.T) {
 					},
 					WorkerConfig: onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: c.handlers, Prefetch: 500},
 					Broker:       q,
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))
 				const jobs = 300 // each sent twice
 				for range 2 {
 					ms := make([]broker.Outgoing, jobs)

@@ -145,7 +145,7 @@ func runWorkerOf(tb testing.TB, st *memstore.Store, n, handlers int) {
 	var left atomic.Int64
 	left.Store(int64(n))
 	done := make(chan struct{})
-	w, err := rig.NewWorker(rig.Setup{
+	w := must.Get(rig.NewWorker(rig.Setup{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				if left.Add(-1) == 0 {
@@ -157,10 +157,7 @@ func runWorkerOf(tb testing.TB, st *memstore.Store, n, handlers int) {
 		},
 		WorkerConfig: onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: handlers},
 		Broker:       q,
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	}))
 	ctx, cancel := context.WithCancel(tb.Context())
 	defer cancel()
 	var run sync.WaitGroup

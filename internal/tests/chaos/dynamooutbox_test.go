@@ -216,7 +216,7 @@ func (s *stall) create(t *testing.T) {
 func (s *stall) work(t *testing.T) (stop func()) {
 	t.Helper()
 	queue := must.Get(openSQS(s.Server, s.Queue))
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Scope: "orders", Store: s.records, Logger: slog.New(slog.DiscardHandler), Defaults: onceq.JobOptions{MaxAttempts: -1},
 		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 			return s.records.Commit(ctx, j, nil, types.TransactWriteItem{Put: &types.Put{
@@ -224,10 +224,7 @@ func (s *stall) work(t *testing.T) (stop func()) {
 				Item:      map[string]types.AttributeValue{"id": text(rand.Text()), "order": text(j.Key().Key), "at": number(s.runs.Add(1))},
 			}})
 		}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 2 * stallWriters}))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

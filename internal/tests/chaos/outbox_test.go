@@ -266,7 +266,7 @@ func (s *shop) work() (stop func()) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Scope: "orders", Store: store, Logger: slog.New(slog.DiscardHandler), Defaults: onceq.JobOptions{MaxAttempts: -1},
 		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 			return store.Commit(ctx, j, func(tx pgx.Tx) (any, error) {
@@ -274,10 +274,7 @@ func (s *shop) work() (stop func()) {
 				return nil, err
 			})
 		}),
-	})
-	if err != nil {
-		s.Fatal(err)
-	}
+	}))
 	w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 2 * accounts}))
 	ctx, cancel := context.WithCancel(s.Context())
 	done := make(chan error, 1)

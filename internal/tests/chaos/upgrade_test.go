@@ -240,13 +240,10 @@ func (u *upgrade) work() {
 	mux := &onceq.Mux{}
 	mux.On("charge", onceq.HandlerFunc(u.handle), nil)
 	mux.On("careful", onceq.HandlerFunc(u.handle), &onceq.JobOptions{Interrupted: dedupe.Park})
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Scope: "up", Owner: "after", Store: u.store, Handler: mux, Logger: slog.New(slog.DiscardHandler), Lease: 10 * time.Second,
 		CallTimeout: 2 * time.Second, SettleTimeout: 2 * time.Second,
-	})
-	if err != nil {
-		u.Fatal(err)
-	}
+	}))
 	w := must.Get(p.Worker(u.orders, onceq.WorkerConfig{DeadLetter: u.letters, Visibility: 10 * time.Second}))
 	ctx, stop := context.WithTimeout(u.Context(), roundLimit)
 	defer stop()

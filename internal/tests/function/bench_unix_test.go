@@ -110,12 +110,9 @@ func coldStart(b *testing.B, binary string, env []string) time.Duration {
 	b.Helper()
 	f := lambdaruntime.New(b, lambdaruntime.Options{Command: []string{binary}, Env: env, Timeout: time.Minute})
 	id := rand.Text()
-	payload, err := json.Marshal(events.SQSEvent{Records: []events.SQSMessage{{
+	payload := must.Get(json.Marshal(events.SQSEvent{Records: []events.SQSMessage{{
 		MessageId: id, Body: fmt.Sprintf(`{"ID":%q}`, id), EventSource: "aws:sqs", EventSourceARN: "arn:aws:sqs:us-east-1:000000000000:orders",
-	}}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}}}))
 	begin := time.Now()
 	res := f.Invoke(b.Context(), payload)
 	took := time.Since(begin)

@@ -161,7 +161,7 @@ func TestRecordIsTheMessage(t *testing.T) {
 // function looks at its messages.
 func (o *observed) function(t *testing.T) sqslambda.Func {
 	t.Helper()
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Store: onceq.NoStore, Scope: "orders",
 		Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 			o.got[j.Message.ID] = j.Message
@@ -170,10 +170,7 @@ func (o *observed) function(t *testing.T) sqslambda.Func {
 		Key: func(m *broker.Message) (dedupe.Key, error) {
 			return dedupe.Key{Key: m.ID}, nil
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	b := must.Get(p.Batches(onceq.BatchConfig{DeadLetter: o}))
 	h, err := sqslambda.Handler(b, &sqslambda.Options{Unwrap: sqslambda.AllEnvelopes, Concurrency: 1})
 	if err != nil {

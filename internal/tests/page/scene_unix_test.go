@@ -283,13 +283,10 @@ func (s *scene) work(queue, owner string) (stop func()) {
 	})
 	m.On("charge", do, nil)
 	m.On("refund", do, nil)
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: &m, Store: s.store, Scope: queue, Queue: queue, Owner: owner,
 		Control: onceq.ControlOptions{Every: 2 * time.Second}, Defaults: onceq.JobOptions{MaxAttempts: 3},
-	})
-	if err != nil {
-		s.Fatal(err)
-	}
+	}))
 	w := must.Get(p.Worker(s.queue[queue], onceq.WorkerConfig{DeadLetter: s.dead[queue], Concurrency: 16, DrainTimeout: time.Second}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
