@@ -19,6 +19,7 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 // Two workers on SQS are drained and opened again every few seconds, half of the jobs are there
@@ -28,8 +29,8 @@ import (
 func TestManyDrains(t *testing.T) {
 	gocloudtest.Bubble(t, func(t *testing.T) {
 		const n, took = 800, 80 * time.Millisecond
-		c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
-		url := gocloudtest.MakeQueue(t, c, false, map[string]string{string(types.QueueAttributeNameVisibilityTimeout): "30"})
+		c := testaws.FakeClient(testaws.FakeSQS(t, nil))
+		url := testaws.MakeQueue(t, c, false, map[string]string{string(types.QueueAttributeNameVisibilityTimeout): "30"})
 		depth := func() string {
 			out, err := c.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{"All"}})
 			if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 // travellers are what one end sends and the other one must get unchanged.
@@ -71,8 +72,8 @@ func TestPartnersOnSQS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			gocloudtest.Bubble(t, func(t *testing.T) {
-				c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
-				url := gocloudtest.MakeQueue(t, c, false, nil)
+				c := testaws.FakeClient(testaws.FakeSQS(t, nil))
+				url := testaws.MakeQueue(t, c, false, nil)
 				ours := must.Get(awssqs.New(c, url, nil))
 				topic := awssnssqs.OpenSQSTopic(t.Context(), c, url, nil)
 				sub := awssnssqs.OpenSubscription(t.Context(), c, url, &awssnssqs.SubscriptionOptions{
@@ -106,8 +107,8 @@ func TestPartnersOnPubSub(t *testing.T) {
 // are undone.
 func TestGocloudProducerOnSQS(t *testing.T) {
 	gocloudtest.Bubble(t, func(t *testing.T) {
-		c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
-		url := gocloudtest.MakeQueue(t, c, false, nil)
+		c := testaws.FakeClient(testaws.FakeSQS(t, nil))
+		url := testaws.MakeQueue(t, c, false, nil)
 		topic := awssnssqs.OpenSQSTopic(t.Context(), c, url, nil)
 		b := brokerOnSQS(t, c, url, gocloudpubsub.Options{Queue: url})
 		for _, want := range []*pubsub.Message{
@@ -143,8 +144,8 @@ func TestGocloudProducerOnSQS(t *testing.T) {
 // A message that has waited in gocloud for longer than its timeout is somebody else's by then.
 func TestWaitedTooLong(t *testing.T) {
 	gocloudtest.Bubble(t, func(t *testing.T) {
-		c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
-		url := gocloudtest.MakeQueue(t, c, false, nil)
+		c := testaws.FakeClient(testaws.FakeSQS(t, nil))
+		url := testaws.MakeQueue(t, c, false, nil)
 		b := brokerOnSQS(t, c, url, gocloudpubsub.Options{Queue: url})
 		// gocloud's receive goes on when nobody waits any more, and brings the message.
 		if ms, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Wait: 1500 * time.Millisecond}); err != nil || len(ms) > 0 {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
-	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/internal/testserver/testgcp"
@@ -30,7 +29,7 @@ func TestWorkersServer(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				c := s.Client(t)
-				url := gocloudtest.MakeQueue(t, c, fifo, map[string]string{string(types.QueueAttributeNameVisibilityTimeout): "30"})
+				url := testaws.MakeQueue(t, c, fifo, map[string]string{string(types.QueueAttributeNameVisibilityTimeout): "30"})
 				workOnServer(t, brokerOnSQS(t, c, url, gocloudpubsub.Options{Queue: url}), 6*time.Second)
 			})
 		}

@@ -265,7 +265,7 @@ var layers = []layer{
 		why: "it makes databases for the tests of a store, and starts no server",
 	},
 	{
-		pkgs: "internal/testserver/testaws", others: []string{"github.com/aws/..."},
+		pkgs: "internal/testserver/testaws", may: []string{"sqsfake"}, others: []string{"github.com/aws/..."},
 		why: "it makes queues and tables for the tests of drivers and stores, and starts no server",
 	},
 	{

@@ -24,7 +24,6 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
-	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
@@ -234,7 +233,7 @@ func (missingBroker) Send(context.Context, []broker.Outgoing) ([]string, error) 
 func driverOnSQS(t testing.TB) *driverWorld {
 	s := sqsfake.New(&sqsfake.Options{StrandCancelled: true})
 	t.Cleanup(s.Close)
-	return driverWithSQS(t, gocloudtest.Client(s))
+	return driverWithSQS(t, testaws.FakeClient(s))
 }
 
 func driverOnSQSAsGoCloud(t testing.TB) *driverWorld {

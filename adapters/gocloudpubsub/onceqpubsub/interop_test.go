@@ -11,9 +11,9 @@ import (
 	"gocloud.dev/pubsub/awssnssqs"
 
 	"github.com/onceq/onceq/adapters/awssqs"
-	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -37,7 +37,7 @@ func TestBesideGoCloudsOwn(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			server := sqsfake.New(nil)
 			t.Cleanup(server.Close)
-			client := gocloudtest.Client(server)
+			client := testaws.FakeClient(server)
 			out, err := client.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: new("orders")})
 			if err != nil {
 				t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 // randomMessage is one that a program may send: any UTF-8, and what looks like our own.
@@ -88,8 +89,8 @@ func TestRandomMessages(t *testing.T) {
 	for name, peer := range map[string]bool{"sqs": false, "sqs as gocloud": true} {
 		t.Run(name, func(t *testing.T) {
 			gocloudtest.Bubble(t, func(t *testing.T) {
-				c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
-				b := must.Get(awssqs.New(c, gocloudtest.MakeQueue(t, c, false, nil), nil))
+				c := testaws.FakeClient(testaws.FakeSQS(t, nil))
+				b := must.Get(awssqs.New(c, testaws.MakeQueue(t, c, false, nil), nil))
 				run(t, b, peer)
 				b.Close()
 			})

@@ -2,7 +2,6 @@ package watermill
 
 import (
 	"context"
-	"flag"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +21,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/proof"
+	"github.com/onceq/onceq/internal/testserver"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -77,13 +77,8 @@ func short(t *testing.T) bool {
 
 // TestMain lets more tests wait at a time than there are processors: the suites wait for timeouts.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		if err := flag.Set("test.parallel", "8"); err != nil {
-			panic(err)
-		}
+	if err := testserver.Together(8); err != nil {
+		panic(err)
 	}
 	m.Run()
 }
