@@ -184,13 +184,7 @@ func TestDrainStrandsNothing(t *testing.T) {
 func TestWorkersThatAreKilled(t *testing.T) {
 	inWorld(t, func(w *world) {
 		const jobs, workers = 200, 3
-		for i := 0; i < jobs; i += 10 {
-			var keys []string
-			for j := range 10 {
-				keys = append(keys, fmt.Sprint(i+j))
-			}
-			w.Put(fmt.Sprint("g", i/10), keys...)
-		}
+		w.PutTens(jobs)
 		handler := func(ctx context.Context, _ *onceq.Job) error {
 			return rig.Busy(ctx, 2*time.Second+rand.N(8*time.Second))
 		}
@@ -214,22 +208,9 @@ func TestWorkersThatAreKilled(t *testing.T) {
 		p.Drain()
 		w.once(jobs)
 		if w.ordered {
-			w.inOrder()
+			w.InOrder()
 		}
 	})
-}
-
-// inOrder checks the effects of groups of ten numbers each.
-func (w *world) inOrder() {
-	w.Helper()
-	next := map[int]int{}
-	for _, k := range w.Order {
-		n := must.Get(strconv.Atoi(k))
-		if n%10 != next[n/10] {
-			w.Fatalf("in group %d, %d came when %d was due", n/10, n%10, next[n/10])
-		}
-		next[n/10]++
-	}
 }
 
 // TestFailedHeadsHandTheirFollowersBack lets heads fail, with a delay or without, while the service
@@ -242,13 +223,7 @@ func TestFailedHeadsHandTheirFollowersBack(t *testing.T) {
 		for _, delay := range []time.Duration{0, 15 * time.Second} {
 			t.Run(fmt.Sprint(k.name, " ", delay), func(t *testing.T) {
 				inWorldOf(t, k, nil, func(w *world) {
-					for g := range 5 {
-						var keys []string
-						for i := range 10 {
-							keys = append(keys, fmt.Sprint(10*g+i))
-						}
-						w.Put(fmt.Sprint("g", g), keys...)
-					}
+					w.PutTens(50)
 					running := map[string]int{}
 					h := func(ctx context.Context, j *onceq.Job) error {
 						w.Mu.Lock()
@@ -276,7 +251,7 @@ func TestFailedHeadsHandTheirFollowersBack(t *testing.T) {
 						p.Drain()
 					}
 					w.once(50)
-					w.inOrder()
+					w.InOrder()
 				})
 			})
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -139,6 +140,35 @@ func (w *World) Put(group string, keys ...string) {
 	}
 	if err := onceq.Send(w.Context(), w.Sender, ms); err != nil {
 		w.Fatal(err)
+	}
+}
+
+// PutTens sends jobs whose keys are n numbers, each ten in a group of their own.
+func (w *World) PutTens(n int) {
+	w.Helper()
+	for g := range n / 10 {
+		w.Put(fmt.Sprint("g", g), Numbers(10*g, 10)...)
+	}
+}
+
+// Numbers are n numbers from the first on, as texts.
+func Numbers(first, n int) (s []string) {
+	for i := range n {
+		s = append(s, fmt.Sprint(first+i))
+	}
+	return s
+}
+
+// InOrder checks that the jobs of [World.PutTens] had their effects in the order of their groups.
+func (w *World) InOrder() {
+	w.Helper()
+	next := map[int]int{}
+	for _, k := range w.Order {
+		n := must.Get(strconv.Atoi(k))
+		if n%10 != next[n/10] {
+			w.Fatalf("in group %d, %d came when %d was due", n/10, n%10, next[n/10])
+		}
+		next[n/10]++
 	}
 }
 

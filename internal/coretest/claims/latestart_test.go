@@ -74,7 +74,7 @@ func TestLateClaimStartsNothing(t *testing.T) {
 // A claim whose answer is just in time starts its handler, with enough of its lease left for a
 // beat.
 func TestSlowClaimStarts(t *testing.T) {
-	rig.Bubble(t, rig.Until(10*time.Second), func(r *rig.Rig) {
+	rig.Bubble(t, rig.Works(10*time.Second), func(r *rig.Rig) {
 		lateClaims(r, 1, 2*time.Second)
 		r.Send("a")
 		r.RunFor(time.Minute)
@@ -119,7 +119,7 @@ func TestLateClaimOfAKeyThatIsTaken(t *testing.T) {
 // The confirmation of the start prolongs the claim: what it took does not count against the
 // handler.
 func TestSlowConfirmationOfAStart(t *testing.T) {
-	rig.Bubble(t, rig.Until(3*time.Second), func(r *rig.Rig) {
+	rig.Bubble(t, rig.Works(3*time.Second), func(r *rig.Rig) {
 		r.Store.Set(func(s *rig.Store) {
 			s.Fault = func(c onceqtest.Call) (f faulty.Faults) {
 				switch {

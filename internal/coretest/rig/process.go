@@ -21,22 +21,7 @@ type processed struct {
 // Process runs the deliveries and checks that each was answered once.
 func (r *Rig) Process(ctx context.Context, ds ...onceq.Delivery) map[int]onceq.Disposition {
 	r.Helper()
-	b := must.Get(r.Cfg.Batches())
-	got := processed{ds: make(map[int]onceq.Disposition)}
-	b.Process(ctx, ds, nil, func(i int, d onceq.Disposition) {
-		got.mu.Lock()
-		defer got.mu.Unlock()
-		if _, twice := got.ds[i]; twice {
-			r.Errorf("delivery %d was answered twice", i)
-		}
-		got.ds[i] = d
-	})
-	got.mu.Lock()
-	defer got.mu.Unlock()
-	if len(got.ds) != len(ds) {
-		r.Errorf("%d of %d deliveries were answered: %+v", len(got.ds), len(ds), got.ds)
-	}
-	return got.ds
+	return r.Batch(ctx, onceq.BatchOptions{}, ds...)
 }
 
 // Deliveries are one for each "group/key" or "key".

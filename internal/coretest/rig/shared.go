@@ -22,4 +22,5 @@ var (
 	Waits     = rig.Waits
 	Pass      = rig.Pass
 	Takes     = rig.Takes
+	Works     = rig.Works
 )
