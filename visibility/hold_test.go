@@ -12,7 +12,7 @@ import (
 )
 
 func TestTimeouts(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, nil)
 		h := r.hold(1, timeout)
 		at := func(d time.Duration) time.Time { return r.start.Add(d) }
@@ -48,7 +48,7 @@ func TestTimeouts(t *testing.T) {
 }
 
 func TestTimeoutDuringABeat(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, takes(4*time.Second, nil))
 		h := r.hold(1, timeout)
 		r.SetTimeout(h, r.start.Add(interval+time.Second))
@@ -64,7 +64,7 @@ func TestTimeoutDuringABeat(t *testing.T) {
 }
 
 func TestUpdate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{Revives: true}, fails)
 		h := r.hold(1, timeout)
 		at := func(d time.Duration) time.Time { return r.start.Add(d) }
@@ -101,7 +101,7 @@ func TestUpdate(t *testing.T) {
 }
 
 func TestUpdateNeverPutsABeatOff(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, nil)
 		h := r.hold(1, 12*time.Second)
 		wait(time.Second)
@@ -115,7 +115,7 @@ func TestUpdateNeverPutsABeatOff(t *testing.T) {
 
 // An answer never takes back what the holder has from elsewhere.
 func TestAnswerNeverShortensALease(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, nil)
 		h := r.hold(1, time.Hour)
 		wait(time.Minute)
@@ -129,7 +129,7 @@ func TestAnswerNeverShortensALease(t *testing.T) {
 }
 
 func TestHoldAndReleaseTwice(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, nil)
 		h := &Held[int]{Lease: 1, Deadline: time.Now().Add(timeout)}
 		r.Release(h) // not held
@@ -152,7 +152,7 @@ func TestHoldAndReleaseTwice(t *testing.T) {
 }
 
 func TestCallbacksMayCallTheManager(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		var m *Manager[*Held[int]]
 		var told, timeouts int
 		again := func(h *Held[*Held[int]]) {

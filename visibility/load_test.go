@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
@@ -17,7 +18,7 @@ import (
 // Ten thousand leases at once: every call is full, sixteen at once, and one goroutine looks at
 // them.
 func TestManyLeasesHeldAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		const n = 10_000
 		r := newRig(t, Options[int]{}, takes(20*time.Millisecond, nil))
 		hs := held(n)
@@ -39,7 +40,7 @@ func TestManyLeasesHeldAtOnce(t *testing.T) {
 // Leases that are held at random times, and have timeouts of their own, gather into full calls too.
 func TestManyLeasesHeldAtRandomTimes(t *testing.T) {
 	for _, timeouts := range []bool{false, true} {
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			const n = 10_000
 			r := newRig(t, Options[int]{}, takes(time.Millisecond, nil))
 			hs := held(n)
@@ -79,7 +80,7 @@ func TestManyLeasesHeldAtRandomTimes(t *testing.T) {
 
 // With nothing held there is no goroutine, and the timer fires once more at most.
 func TestIdle(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		before := goroutines()
 		r := newRig(t, Options[int]{}, nil)
 		hs := held(100)
@@ -100,7 +101,7 @@ func TestIdle(t *testing.T) {
 
 // With something held the timer fires for what is due, and for nothing else.
 func TestTimerFiresForWhatIsDue(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, nil)
 		hs := held(3)
 		r.Hold(hs...)
@@ -120,7 +121,7 @@ func TestTimerFiresForWhatIsDue(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{Timeout: minTimeout, MaxBatch: 3, MaxCalls: 4, Revives: true},
 			func(ctx context.Context, ls []int) error {
 				select {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onceq/onceq/internal/must"
@@ -66,7 +67,7 @@ func TestDefaults(t *testing.T) {
 
 // What nobody listens to may happen all the same.
 func TestWithoutCallbacks(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		m := must.Get(New(fails, Options[int]{Timeout: timeout}))
 		h := &Held[int]{Deadline: time.Now().Add(timeout)}
 		m.Hold(h)

@@ -172,12 +172,6 @@ func wait(d time.Duration) {
 	synctest.Wait()
 }
 
-// bubble runs a test in virtual time.
-func bubble(t *testing.T, test func(t *testing.T)) {
-	t.Helper()
-	synctest.Test(t, test)
-}
-
 func fails(context.Context, []int) error { return errTransient }
 
 // takes answers, with err, after d, whatever its context says.

@@ -82,17 +82,8 @@ var (
 	send   = tabletest.Send
 	none   = tabletest.None
 	ack    = tabletest.Ack
+	take   = tabletest.Receive
 )
-
-// take receives what is there, at most n.
-func take(tb testing.TB, r broker.Receiver, n int) []*broker.Message {
-	tb.Helper()
-	ms, err := r.Receive(tb.Context(), broker.ReceiveOptions{Max: n})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return ms
-}
 
 // one receives the one message that is there.
 func one(tb testing.TB, r broker.Receiver) *broker.Message {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -32,7 +31,7 @@ type watched struct {
 func (s *watched) note() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ids = append(s.ids, goroutine())
+	s.ids = append(s.ids, rig.Goroutine())
 }
 
 func (s *watched) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
@@ -43,12 +42,6 @@ func (s *watched) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe
 func (s *watched) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
 	s.note()
 	return s.Store.Settle(ctx, ss)
-}
-
-// goroutine is the caller's number.
-func goroutine() string {
-	buf := make([]byte, 64)
-	return strings.Fields(string(buf[:runtime.Stack(buf, false)]))[1]
 }
 
 func memory(t *testing.T, o *memstore.Options) *memstore.Store {
@@ -78,7 +71,7 @@ func TestDoCallsAnInstantStoreItself(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, id := range st.ids {
-				if own := id == goroutine(); own != marked {
+				if own := id == rig.Goroutine(); own != marked {
 					t.Errorf("marked %v: called in its own goroutine: %v", marked, own)
 				}
 			}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -41,16 +40,10 @@ func (s *instantStore) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]d
 func (s *instantStore) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
 	s.mu.Lock()
 	for range ss {
-		s.ends = append(s.ends, goroutine())
+		s.ends = append(s.ends, rig.Goroutine())
 	}
 	s.mu.Unlock()
 	return s.Store.Settle(ctx, ss)
-}
-
-// goroutine is the caller's number.
-func goroutine() string {
-	buf := make([]byte, 64)
-	return strings.Fields(string(buf[:runtime.Stack(buf, false)]))[1]
 }
 
 // A worker of one handler over a store that never waits records an end in the handler's goroutine.
@@ -80,7 +73,7 @@ func TestOneHandlerOverAnInstantStore(t *testing.T) {
 						Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
 							mu.Lock()
 							defer mu.Unlock()
-							ran = append(ran, goroutine())
+							ran = append(ran, rig.Goroutine())
 							return nil
 						}),
 						Store: st, Scope: "test",

@@ -53,7 +53,7 @@ func deep() uintptr {
 func TestHandIsReplacedAfterALongJob(t *testing.T) {
 	var by []string
 	rig.Bubble(t, func(_ context.Context, j *onceq.Job) error {
-		by = append(by, goroutine())
+		by = append(by, rig.Goroutine())
 		if j.Message.Meta.Key == "long" {
 			<-time.After(time.Second)
 		}
