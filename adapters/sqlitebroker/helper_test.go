@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/tablequeue/tabletest"
+	"github.com/onceq/onceq/internal/testserver/testsqlite"
 	_ "modernc.org/sqlite"
 )
 
@@ -30,13 +31,7 @@ func tempFile(tb testing.TB) string {
 // openFile opens the file at path as another process would.
 func openFile(tb testing.TB, path string) *file {
 	tb.Helper()
-	db := must.Get(sql.Open("sqlite", sqlitestore.DSN(path)))
-	tb.Cleanup(func() { db.Close() })
-	store := must.Get(sqlitestore.New(db, nil))
-	tb.Cleanup(func() { store.Close() })
-	if err := store.Migrate(tb.Context()); err != nil {
-		tb.Fatal(err)
-	}
+	db, store := testsqlite.Open(tb, path, nil)
 	return &file{tb, path, db, store}
 }
 

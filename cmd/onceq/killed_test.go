@@ -28,6 +28,7 @@ import (
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testsqlite"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -116,20 +117,7 @@ func newPlace(t *testing.T) *place {
 	p.orders, _ = open("orders")
 	p.dead, p.deadURL = open("orders-dead")
 	path := filepath.Join(p.dir, "keys.db")
-	var err error
-	if p.db, err = sql.Open("sqlite", sqlitestore.DSN(path)); err != nil {
-		t.Fatal(err)
-	}
-	if p.store, err = sqlitestore.New(p.db, nil); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = p.store.Close()
-		_ = p.db.Close()
-	})
-	if err := p.store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	p.db, p.store = testsqlite.Open(t, path, nil)
 	p.config = filepath.Join(p.dir, "onceq.yaml")
 	text := fmt.Sprintf("profiles:\n  p:\n    store: sqlite://%s\n    queues:\n      orders: {url: 'sqs+%s/orders', dead: 'sqs+%s/orders-dead'}\n", filepath.ToSlash(path), server.URL, server.URL)
 	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,8 +14,8 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/sqlitebroker"
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testsqlite"
 )
 
 // TestResendsOfTwoProcesses: two operators resend at once, each with a command of his own, while a
@@ -25,16 +24,7 @@ func TestResendsOfTwoProcesses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "jobs.db")
-	db := must.Get(sql.Open("sqlite", sqlitestore.DSN(path)))
-	defer db.Close()
-	store, err := sqlitestore.New(db, nil)
-	if err == nil {
-		err = store.Migrate(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
+	_, store := testsqlite.Open(t, path, nil)
 	open := func(name string) *sqlitebroker.Queue {
 		q, err := sqlitebroker.New(store, name, nil)
 		if err == nil {

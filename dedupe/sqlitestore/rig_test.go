@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testsqlite"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -174,13 +174,7 @@ func dieBeforeCommit(ctx context.Context, db *sql.DB, store *sqlitestore.Store, 
 // open opens a file with the store's tables and one of the user's.
 func open(t *testing.T) (*sql.DB, *sqlitestore.Store) {
 	t.Helper()
-	db := must.Get(sql.Open("sqlite", sqlitestore.DSN(filepath.Join(t.TempDir(), "orders.db"))))
-	t.Cleanup(func() { db.Close() })
-	store := must.Get(sqlitestore.New(db, nil))
-	t.Cleanup(func() { store.Close() })
-	if err := store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	db, store := testsqlite.Open(t, testsqlite.Path(t), nil)
 	if _, err := db.ExecContext(t.Context(), "CREATE TABLE charges (order_id TEXT, cents INTEGER)"); err != nil {
 		t.Fatal(err)
 	}

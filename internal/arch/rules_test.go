@@ -265,6 +265,10 @@ var layers = []layer{
 		why: "it makes databases for the tests of a store, and starts no server",
 	},
 	{
+		pkgs: "internal/testserver/testsqlite", may: []string{"dedupe", "dedupe/machine", "dedupe/sqlitestore"},
+		why: "it opens files for the tests of many packages, which register the driver themselves",
+	},
+	{
 		pkgs: "internal/testserver/testaws", may: []string{"sqsfake"}, others: []string{"github.com/aws/..."},
 		why: "it makes queues and tables for the tests of drivers and stores, and starts no server",
 	},

@@ -19,9 +19,9 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/rig"
+	"github.com/onceq/onceq/internal/testserver/testsqlite"
 	"github.com/onceq/onceq/localstack/lambdaruntime"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -60,16 +60,7 @@ func newWorld(t *testing.T, c setup) *world {
 	w.dlq = w.create(server, dead+suffix, 30*time.Second)
 	w.arn = "arn:aws:sqs:us-east-1:000000000000:" + c.name
 	file := filepath.Join(t.TempDir(), "ledger.db")
-	var err error
-	if w.db, err = sql.Open("sqlite", sqlitestore.DSN(file)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = w.db.Close() })
-	store := must.Get(sqlitestore.New(w.db, nil))
-	t.Cleanup(func() { _ = store.Close() })
-	if err := store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w.db, _ = testsqlite.Open(t, file, nil)
 	// No unique key: a second effect would be there to be seen.
 	if _, err := w.db.ExecContext(t.Context(), `CREATE TABLE ledger (n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT, grp TEXT, seq INTEGER, fence INTEGER)`); err != nil {
 		t.Fatal(err)

@@ -22,6 +22,7 @@ import (
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/testserver/testpg"
+	"github.com/onceq/onceq/internal/testserver/testsqlite"
 )
 
 // This file plays docs/restore.md: a database that holds the keys, and mostly the queue, is
@@ -109,16 +110,9 @@ func dumped(t *testing.T, address string) backedUp {
 // effect is sent. TestNights runs them.
 var restores = map[string]func(t *testing.T){
 	"sqlite": func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "jobs.db")
-		db := must.Get(sql.Open("sqlite", sqlitestore.DSN(path)))
-		store := must.Get(sqlitestore.New(db, nil))
-		t.Cleanup(func() {
-			_ = store.Close()
-			_ = db.Close()
-		})
-		if err := store.Migrate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		path := testsqlite.Path(t)
+		// On a busy machine a writer may wait long for its turn.
+		db, store := testsqlite.Open(t, path, &sqlitestore.Options{BusyTimeout: 10 * time.Second})
 		r := rigOn(t, store, "sqlite://"+filepath.ToSlash(path))
 		restored(t, r, copied(t, db), "sqlite-queue://"+filepath.ToSlash(path)+"/%s", func(name string) (broker.Broker, error) {
 			q, err := sqlitebroker.New(store, name, nil)

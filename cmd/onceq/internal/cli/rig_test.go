@@ -26,6 +26,7 @@ import (
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testsqlite"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -55,16 +56,8 @@ type rig struct {
 // newRig makes one on SQLite. The queue moves a message away after 40 receives.
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "keys.db")
-	db := must.Get(sql.Open("sqlite", sqlitestore.DSN(path)))
-	store := must.Get(sqlitestore.New(db, &sqlitestore.Options{BusyTimeout: 10 * time.Second}))
-	t.Cleanup(func() {
-		_ = store.Close()
-		_ = db.Close()
-	})
-	if err := store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	path := testsqlite.Path(t)
+	db, store := testsqlite.Open(t, path, &sqlitestore.Options{BusyTimeout: 10 * time.Second})
 	r := rigOn(t, store, "sqlite://"+filepath.ToSlash(path))
 	r.db = db
 	return r
