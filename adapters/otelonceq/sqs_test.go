@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/onceq/onceq/adapters/otelonceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -26,12 +25,7 @@ func (r *rig) onSQS() {
 	r.Helper()
 	s := sqsfake.New(nil)
 	r.Cleanup(s.Close)
-	client := sqs.New(sqs.Options{
-		BaseEndpoint: &s.URL, HTTPClient: s.Client(), Region: "us-east-1",
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		}),
-	})
+	client := testaws.FakeClient(s)
 	open := func(name string) broker.Broker {
 		if _, err := s.CreateQueue(name, nil); err != nil {
 			r.Fatal(err)

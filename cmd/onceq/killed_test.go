@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	_ "modernc.org/sqlite"
 
@@ -28,6 +27,7 @@ import (
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/internal/testserver/testsqlite"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -100,12 +100,7 @@ func newPlace(t *testing.T) *place {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	p.client = sqs.New(sqs.Options{
-		BaseEndpoint: &p.front.URL, Region: "us-east-1", HTTPClient: p.front.Client(),
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		}),
-	})
+	p.client = testaws.ClientOf(p.front.URL, func(o *sqs.Options) { o.HTTPClient = p.front.Client() })
 	open := func(name string) (*awssqs.Broker, string) {
 		url, err := p.front.CreateQueue(name, nil)
 		if err != nil {

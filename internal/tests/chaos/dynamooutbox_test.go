@@ -78,18 +78,10 @@ func relayTables(ctx context.Context, s *stall) error {
 	if err != nil {
 		return err
 	}
-	relay, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	return runWorker(ctx, onceq.ProcessorConfig{
 		Handler: onceq.Forward(queue), Store: onceq.NoStore, Scope: "outbox", Logger: slog.New(slog.DiscardHandler), CallTimeout: time.Second,
 		Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return mathrand.N(300 * time.Millisecond) }},
-	})
-	if err != nil {
-		return err
-	}
-	w, err := relay.Worker(s.outbox, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 50, Visibility: stallLease / 3 * 2})
-	if err != nil {
-		return err
-	}
-	return w.Run(ctx)
+	}, s.outbox, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 50, Visibility: stallLease / 3 * 2})
 }
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }

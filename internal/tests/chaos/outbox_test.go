@@ -89,18 +89,10 @@ func relayOrders(ctx context.Context, outbox *pgbroker.Queue, p post) error {
 	if err != nil {
 		return err
 	}
-	relay, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	return runWorker(ctx, onceq.ProcessorConfig{
 		Handler: onceq.Forward(queue), Store: onceq.NoStore, Scope: "outbox", Logger: slog.New(slog.DiscardHandler), CallTimeout: time.Second,
 		Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return rand.N(300 * time.Millisecond) }},
-	})
-	if err != nil {
-		return err
-	}
-	w, err := relay.Worker(outbox, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 50, Visibility: outboxHold})
-	if err != nil {
-		return err
-	}
-	return w.Run(ctx)
+	}, outbox, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 50, Visibility: outboxHold})
 }
 
 var errNoStock = errors.New("no stock")

@@ -49,7 +49,12 @@ func obey(ctx context.Context, a pausing) error {
 	if err != nil {
 		return err
 	}
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	for range 4 {
+		if err := onceq.SendOne(ctx, queue, &broker.Outgoing{Body: []byte("first")}); err != nil {
+			return err
+		}
+	}
+	return runWorker(ctx, onceq.ProcessorConfig{
 		Scope: "paused", Queue: "orders", Owner: a.Name, Store: books.store(), CallTimeout: pausedCall,
 		Control: onceq.ControlOptions{Every: a.Every},
 		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
@@ -57,20 +62,7 @@ func obey(ctx context.Context, a pausing) error {
 			<-time.After(50 * time.Millisecond)
 			return onceq.SendOne(ctx, queue, &broker.Outgoing{Body: []byte("next")})
 		}),
-	})
-	if err != nil {
-		return err
-	}
-	for range 4 {
-		if err := onceq.SendOne(ctx, queue, &broker.Outgoing{Body: []byte("first")}); err != nil {
-			return err
-		}
-	}
-	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 2})
-	if err != nil {
-		return err
-	}
-	return w.Run(ctx)
+	}, queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 2})
 }
 
 // begun is what the handlers of all processes have said.

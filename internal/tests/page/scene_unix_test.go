@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	_ "modernc.org/sqlite"
 
 	"github.com/onceq/onceq"
@@ -33,6 +31,7 @@ import (
 	"github.com/onceq/onceq/internal/chromium"
 	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/ops"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -74,12 +73,7 @@ func (p place) open(ctx context.Context) (w *world, end func(), err error) {
 	if err := w.store.Migrate(ctx); err != nil {
 		return nil, end, err
 	}
-	client := sqs.New(sqs.Options{
-		BaseEndpoint: &p.SQS, Region: "us-east-1",
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		}),
-	})
+	client := testaws.ClientOf(p.SQS)
 	var ts []ops.Target
 	for _, name := range queueNames {
 		url := p.SQS + "/000000000000/" + name

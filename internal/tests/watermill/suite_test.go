@@ -10,7 +10,6 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq/adapters/awssqs"
@@ -22,6 +21,7 @@ import (
 	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/proof"
 	"github.com/onceq/onceq/internal/testserver"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -135,12 +135,7 @@ func TestSuiteFIFO(t *testing.T) {
 }
 
 func sqsClient(s *sqsfake.Server) *sqs.Client {
-	return sqs.New(sqs.Options{
-		BaseEndpoint: &s.URL, HTTPClient: s.Client(), Region: "us-east-1",
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		}),
-	})
+	return testaws.FakeClient(s)
 }
 
 func TestSuitePubSub(t *testing.T) {

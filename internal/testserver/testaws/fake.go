@@ -34,8 +34,12 @@ func FakeSQS(t testing.TB, o *sqsfake.Options) *sqsfake.Server {
 
 // FakeClient is a client of the server that needs no socket.
 func FakeClient(s *sqsfake.Server, fns ...func(*sqs.Options)) *sqs.Client {
-	keys := aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}
-	return SQSClient(s.URL, "us-east-1", keys, append([]func(*sqs.Options){func(o *sqs.Options) { o.HTTPClient = s.Client() }}, fns...)...)
+	return ClientOf(s.URL, append([]func(*sqs.Options){func(o *sqs.Options) { o.HTTPClient = s.Client() }}, fns...)...)
+}
+
+// ClientOf is a client of an endpoint that does not check signatures.
+func ClientOf(url string, fns ...func(*sqs.Options)) *sqs.Client {
+	return SQSClient(url, "us-east-1", aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, fns...)
 }
 
 // MakeQueue is a queue of a test's own.

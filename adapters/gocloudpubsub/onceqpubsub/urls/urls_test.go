@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"gocloud.dev/gcerrors"
 	"gocloud.dev/pubsub"
@@ -18,6 +17,7 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub/urls"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -25,10 +25,7 @@ func openMux(t *testing.T) (mux *pubsub.URLMux, queueURL string) {
 	t.Helper()
 	server := sqsfake.New(nil)
 	t.Cleanup(server.Close)
-	client := sqs.New(sqs.Options{Region: "us-east-1", BaseEndpoint: &server.URL, HTTPClient: server.Client(), Credentials: aws.CredentialsProviderFunc(
-		func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		})})
+	client := testaws.FakeClient(server)
 	out, err := client.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: new("orders")})
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	_ "modernc.org/sqlite"
 
@@ -26,6 +25,7 @@ import (
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/internal/testserver/testsqlite"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -107,12 +107,7 @@ func (r *rig) openWith(name string, attributes map[string]string, o *awssqs.Opti
 }
 
 func (r *rig) client() *sqs.Client {
-	return sqs.New(sqs.Options{
-		BaseEndpoint: &r.server.URL, Region: "us-east-1", HTTPClient: r.server.Client(),
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		}),
-	})
+	return testaws.FakeClient(r.server)
 }
 
 // answer is what a run of the command came to.
