@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"testing"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
@@ -40,19 +38,16 @@ func TestManyDrains(t *testing.T) {
 		}
 		js := newJobs(t, took)
 		failed := map[string]time.Time{}
-		handle := onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-			k := j.Key().Key
+		js.before = func(_ context.Context, k string, _ int) error {
 			i, _ := strconv.Atoi(k)
-			js.mu.Lock()
-			_, before := failed[k]
-			if i%10 == 0 && !before {
+			js.Mu.Lock()
+			defer js.Mu.Unlock()
+			if _, before := failed[k]; i%10 == 0 && !before {
 				failed[k] = time.Now()
-				js.mu.Unlock()
 				return onceq.RetryAfter(50*time.Millisecond, errors.New("not yet"))
 			}
-			js.mu.Unlock()
-			return js.Handle(ctx, j)
-		})
+			return nil
+		}
 		so := &awssnssqs.SubscriptionOptions{WaitTime: time.Second}
 		open := func() *gocloudpubsub.Broker {
 			sub := func() *pubsub.Subscription {
@@ -86,13 +81,8 @@ func TestManyDrains(t *testing.T) {
 			var bs []*gocloudpubsub.Broker
 			for range 2 {
 				b := open()
-				p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{Handler: handle, Store: js.store, Scope: "test", Logger: slog.New(slog.DiscardHandler)}))
-				w := must.Get(p.Worker(b, onceq.WorkerConfig{DeadLetter: js.letters, Concurrency: 8}))
-				ctx, cancel := context.WithCancel(context.Background())
-				done := make(chan error, 1)
-				go func() { done <- w.Run(ctx) }()
 				bs = append(bs, b)
-				stops = append(stops, func() { cancel(); <-done })
+				stops = append(stops, js.work(b, 8, 0))
 			}
 			<-time.After(4 * time.Second)
 			left := depth()
@@ -107,16 +97,16 @@ func TestManyDrains(t *testing.T) {
 			}
 			t.Logf("round %d at %v: %d done; before the drain %s; after %s; closed %s; %d returned", round, time.Since(began), js.done(), left, drained, depth(), returned)
 			waits := 0
-			js.mu.Lock()
+			js.Mu.Lock()
 			for k := range failed {
-				if js.effects[k] == 0 {
+				if js.Effects[k] == 0 {
 					waits++
 				}
 			}
-			js.mu.Unlock()
+			js.Mu.Unlock()
 			t.Logf("   %d failed ones are not done", waits)
 		}
-		js.once(t, n)
+		js.Once(n)
 		t.Logf("all are done after %v", time.Since(began))
 	})
 }
