@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
@@ -15,8 +17,6 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/otelonceq"
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/internal/must"
-	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -25,7 +25,12 @@ func (r *rig) onSQS() {
 	r.Helper()
 	s := sqsfake.New(nil)
 	r.Cleanup(s.Close)
-	client := testaws.FakeClient(s)
+	client := sqs.New(sqs.Options{
+		BaseEndpoint: &s.URL, HTTPClient: s.Client(), Region: "us-east-1",
+		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
+			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
+		}),
+	})
 	open := func(name string) broker.Broker {
 		if _, err := s.CreateQueue(name, nil); err != nil {
 			r.Fatal(err)
@@ -34,7 +39,10 @@ func (r *rig) onSQS() {
 		if err != nil {
 			r.Fatal(err)
 		}
-		b := must.Get(awssqs.New(client, url, nil))
+		b, err := awssqs.New(client, url, nil)
+		if err != nil {
+			r.Fatal(err)
+		}
 		return r.tel.Broker(b)
 	}
 	r.queue, r.dead = open("orders"), open("orders-dead")
