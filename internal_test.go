@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/ahead"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // worked is all that one worker is made of.
@@ -28,24 +29,15 @@ type worked struct {
 func inside(t *testing.T, n int, change func(c *worked), f func(w *Worker)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		q, err := membroker.New(&membroker.Options{Preset: membroker.SQSStandard})
-		if err != nil {
-			t.Fatal(err)
-		}
-		st, err := memstore.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := must.Get(membroker.New(&membroker.Options{Preset: membroker.SQSStandard}))
+		st := must.Get(memstore.New(nil))
 		c := worked{ProcessorConfig{Store: st, Scope: "test"}, WorkerConfig{DeadLetter: KeepInQueue}, q}
 		change(&c)
 		p, err := NewProcessor(c.ProcessorConfig)
 		if err != nil {
 			t.Fatal(err)
 		}
-		w, err := p.Worker(c.queue, c.WorkerConfig)
-		if err != nil {
-			t.Fatal(err)
-		}
+		w := must.Get(p.Worker(c.queue, c.WorkerConfig))
 		if err := Send(t.Context(), q, make([]broker.Outgoing, n)); err != nil {
 			t.Fatal(err)
 		}
@@ -154,10 +146,7 @@ func (s slowEnd) JobEnded(_ context.Context, r *JobReport) {
 // Nothing of a batch stays with the manager that renews the claims.
 func TestBatchLeavesNoLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st, err := memstore.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		st := must.Get(memstore.New(nil))
 		p, err := NewProcessor(ProcessorConfig{
 			Store: st, Scope: "test",
 			Handler: HandlerFunc(func(_ context.Context, j *Job) error {
@@ -168,10 +157,7 @@ func TestBatchLeavesNoLease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := p.Batches(BatchConfig{DeadLetter: KeepInQueue})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(p.Batches(BatchConfig{DeadLetter: KeepInQueue}))
 		for _, until := range []time.Time{{}, time.Now().Add(10 * time.Second)} {
 			ds := []Delivery{{Until: until}, {Until: until}}
 			for i := range ds {
@@ -190,19 +176,13 @@ func TestBatchLeavesNoLease(t *testing.T) {
 // not run any more, because the caller is told that it has not run and will not run.
 func TestDoClaimWonAsTheCallerLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		st, err := memstore.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		st := must.Get(memstore.New(nil))
 		p, err := NewProcessor(ProcessorConfig{Store: st, Scope: "test"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		key := dedupe.Key{Scope: "test", Key: "a"}
-		c, err := newCall(p, key, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(newCall(p, key, nil))
 		c.f = func(context.Context, *Job) error {
 			t.Error("it ran")
 			return nil
@@ -227,10 +207,7 @@ func TestDoClaimWonAsTheCallerLeaves(t *testing.T) {
 func TestDoClaimWonAsTheContextEnds(t *testing.T) {
 	for i := range 20 { // select takes either
 		synctest.Test(t, func(t *testing.T) {
-			memory, err := memstore.New(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			memory := must.Get(memstore.New(nil))
 			var st dedupe.Store = memory
 			if i%2 == 0 {
 				st = struct{ dedupe.Store }{memory} // which might wait
@@ -239,10 +216,7 @@ func TestDoClaimWonAsTheContextEnds(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c, err := newCall(p, dedupe.Key{Scope: "test", Key: "a"}, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			c := must.Get(newCall(p, dedupe.Key{Scope: "test", Key: "a"}, nil))
 			c.f = func(context.Context, *Job) error {
 				t.Error("it ran")
 				return nil
@@ -335,10 +309,7 @@ func TestBeatsLate(t *testing.T) {
 // TestDedupIDsOfCopies: messages of two queues may have one id, and be carried to the same queue,
 // before their workers have asked for a key. A queue that took them for one would lose a job.
 func TestDedupIDsOfCopies(t *testing.T) {
-	to, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	to := must.Get(membroker.New(nil))
 	c := &carrier{to: to, patience: func() ahead.Queue { return ahead.Queue{} }}
 	copied := func(id, job string) string {
 		r := &run{}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // decorated hides the powers of what it wraps, because it embeds an interface.
@@ -19,10 +20,7 @@ type round struct{ broker.Broker }
 func (r *round) Unwrap() any { return r }
 
 func TestAs(t *testing.T) {
-	q, err := membroker.New(&membroker.Options{Name: "orders"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := must.Get(membroker.New(&membroker.Options{Name: "orders"}))
 	wrap := func(levels int) broker.Broker {
 		var b broker.Broker = q
 		for range levels {

@@ -14,7 +14,7 @@
 //		Queue: "orders", Until: time.Now().Add(time.Hour), By: "ana", Reason: "the bank is down",
 //	}, nil)
 //
-// All of it are records in scopes that begin with a ':', which no user's scope does. Safety rests
+// All of this is kept in records whose scopes begin with ':'. No user's scope does. Safety rests
 // on the tokens of the store, as for jobs: an operator who dies in the middle of a change leaves
 // the rules as they were, and a dead worker is a dead lease.
 //

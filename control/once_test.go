@@ -11,15 +11,11 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 func newStore(tb testing.TB) *memstore.Store {
-	tb.Helper()
-	s, err := memstore.New(nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return s
+	return must.Get(memstore.New(nil))
 }
 
 // cut is a store whose calls of a kind are made to fail, and are not applied.

@@ -10,15 +10,13 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // parked is a store with one parked record, and its lease.
 func parked(t *testing.T) (dedupe.Store, dedupe.Lease) {
 	t.Helper()
-	s, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(memstore.New(nil))
 	q := dedupe.ClaimRequest{Key: dedupe.Key{Scope: "mails", Key: "mail-1"}, Token: dedupe.Token{1}, TTL: time.Second, Policy: dedupe.Park}
 	cs, err := s.Claim(t.Context(), []dedupe.ClaimRequest{q})
 	if err != nil || cs[0].Outcome != dedupe.Won {

@@ -7,20 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/onceqtest"
 )
-
-// sends counts the calls that send.
-type sends struct {
-	broker.Sender
-	calls int
-}
-
-func (s *sends) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
-	s.calls++
-	return s.Sender.Send(ctx, ms)
-}
 
 // A rate that no int holds is as good as none: letters go out in full batches, at once.
 func TestRateExtremes(t *testing.T) {
@@ -28,12 +17,13 @@ func TestRateExtremes(t *testing.T) {
 		t.Run(fmt.Sprint(rate), func(t *testing.T) {
 			in(t, func(t *testing.T, r *rig) {
 				r.many(100)
-				to := &sends{Sender: r.queue}
+				var p onceqtest.Process
+				to := p.Producer(r.queue)
 				began := time.Now()
 				rep := r.mustReplay(dlq.ReplayOptions{To: to, PerSecond: rate})
 				full := (100 + to.Limits().SendBatch - 1) / to.Limits().SendBatch
-				if rep.Replayed != 100 || to.calls > full+1 || time.Since(began) > 10*time.Second {
-					t.Errorf("%v in %d calls and %v, full batches are %d", rep, to.calls, time.Since(began), full)
+				if rep.Replayed != 100 || p.Calls(onceqtest.Send) > full+1 || time.Since(began) > 10*time.Second {
+					t.Errorf("%v in %d calls and %v, full batches are %d", rep, p.Calls(onceqtest.Send), time.Since(began), full)
 				}
 			})
 		})

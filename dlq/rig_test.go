@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/internal/retry"
+	rigs "github.com/onceq/onceq/internal/rig"
 )
 
 var errFault = errors.New("fault")
@@ -137,27 +138,9 @@ func (r *rig) depths(dead, queue int64) {
 }
 
 // drain takes all messages out of a queue.
-func (r *rig) drain(b *faulty.Broker) (all []*broker.Message) {
+func (r *rig) drain(b *faulty.Broker) []*broker.Message {
 	r.t.Helper()
-	for {
-		ms, err := b.Receive(context.Background(), broker.ReceiveOptions{Max: b.Limits().ReceiveBatch})
-		if err != nil {
-			r.t.Fatal(err)
-		}
-		if len(ms) == 0 {
-			return all
-		}
-		all = append(all, ms...)
-		var rs []broker.Receipt
-		for _, m := range ms {
-			rs = append(rs, m.Receipt)
-		}
-		for chunk := range slices.Chunk(rs, b.Limits().SettleBatch) {
-			if err := b.Ack(context.Background(), chunk); err != nil {
-				r.t.Fatal(err)
-			}
-		}
-	}
+	return rigs.TakeAll(r.t, b)
 }
 
 func keys(ms []*broker.Message) []string {

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // wheel writes a package for pip, and returns a lock file for it.
@@ -43,10 +45,7 @@ func wheel(t *testing.T, dir string) string {
 	if err := errors.Join(z.Close(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.Get(os.ReadFile(name))
 	return fmt.Sprintf("onceqtest==1.0 --hash=sha256:%x\n", sha256.Sum256(data))
 }
 

@@ -19,6 +19,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/localstack"
 )
 
@@ -113,10 +114,7 @@ func (p *proc) tryAsked() (a asked, ok bool) {
 // end waits for the command's end.
 func (p *proc) end(t *testing.T) (code int, text string) {
 	t.Helper()
-	rest, err := io.ReadAll(p.out)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rest := must.Get(io.ReadAll(p.out))
 	p.text.Write(rest)
 	var exit *exec.ExitError
 	if err := p.cmd.Wait(); err != nil && !errors.As(err, &exit) {
@@ -143,10 +141,7 @@ func tempDir(t *testing.T) string {
 // own is a command that runs TestAsk once.
 func own(t *testing.T) []string {
 	t.Helper()
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Get(os.Executable())
 	return []string{exe, "-test.run=^TestAsk$", "-test.v"}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -78,10 +79,7 @@ func (s *broken) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renew
 func TestStoreNeverAnswers(t *testing.T) {
 	for _, entries := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			inner, err := memstore.New(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			inner := must.Get(memstore.New(nil))
 			var runs int
 			config := counted(&runs, nil)
 			config.Store = &broken{inner, onceqtest.Claim, entries}
@@ -124,10 +122,7 @@ func TestHandlerNeverReturns(t *testing.T) {
 // TestRenewalFails: an error within an answer counts as the store's last error, too.
 func TestRenewalFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		inner, err := memstore.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		inner := must.Get(memstore.New(nil))
 		release := make(chan struct{})
 		said := verdict(t, func(tb testing.TB) {
 			defer close(release)
@@ -261,10 +256,7 @@ func TestCrashUnderMux(t *testing.T) {
 // TestOwnDeadLetter: faults of letters come to a dead-letter queue of the user's own, too.
 func TestOwnDeadLetter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		own, err := membroker.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		own := must.Get(membroker.New(nil))
 		var runs int
 		rig := onceqtest.New(t, counted(&runs, func(*onceq.Job) error { return onceq.Permanent(errors.New("no")) }), &onceq.WorkerConfig{DeadLetter: own})
 		rig.At(onceqtest.Fault{Op: onceqtest.Letter, Kind: onceqtest.CrashBefore})

@@ -15,27 +15,18 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/onceqtest"
 )
 
 var errOwn = errors.New("own error")
 
 func newStore(t *testing.T) *memstore.Store {
-	t.Helper()
-	s, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return must.Get(memstore.New(nil))
 }
 
 func newQueue(t *testing.T) *membroker.Broker {
-	t.Helper()
-	q, err := membroker.New(&membroker.Options{Visibility: time.Minute})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return q
+	return must.Get(membroker.New(&membroker.Options{Visibility: time.Minute}))
 }
 
 func request(key string) dedupe.ClaimRequest {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/onceq/onceq/internal/cputime"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -45,10 +46,7 @@ func newRaw(tb testing.TB, overHTTP bool, name string, o *sqsfake.Options) *raw 
 
 // call posts a request; rest follows the queue's URL.
 func (r *raw) call(action, rest string) []byte {
-	req, err := http.NewRequestWithContext(r.tb.Context(), http.MethodPost, r.srv.URL, bytes.NewReader([]byte(`{"QueueUrl":"`+r.queue+`"`+rest+`}`)))
-	if err != nil {
-		r.tb.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(r.tb.Context(), http.MethodPost, r.srv.URL, bytes.NewReader([]byte(`{"QueueUrl":"`+r.queue+`"`+rest+`}`))))
 	req.Header["X-Amz-Target"] = []string{"AmazonSQS." + action}
 	resp, err := r.client.Do(req)
 	if err != nil {

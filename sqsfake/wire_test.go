@@ -12,16 +12,14 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/sqsfake"
 )
 
 // post sends a raw request.
 func post(t *testing.T, srv *sqsfake.Server, action, body string) (status int, header http.Header, answer string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, strings.NewReader(body))
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, strings.NewReader(body)))
 	req.Header.Set("Content-Type", "application/x-amz-json-1.0")
 	if action != "" {
 		req.Header.Set("X-Amz-Target", "AmazonSQS."+action)
@@ -31,10 +29,7 @@ func post(t *testing.T, srv *sqsfake.Server, action, body string) (status int, h
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(io.ReadAll(resp.Body))
 	return resp.StatusCode, resp.Header, string(b)
 }
 

@@ -6,13 +6,14 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onceq/onceq/broker"
 )
 
 func TestBeatsAreAThirdApart(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, nil)
 		h := r.hold(1, timeout)
 		for range 600 {
@@ -40,7 +41,7 @@ func TestBeatsAreAThirdApart(t *testing.T) {
 
 // The new deadline is counted from before the call, so the time that the answer took adds nothing.
 func TestDeadlineIsCountedFromTheSending(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, takes(4*time.Second, nil))
 		h := r.hold(1, timeout)
 		wait(interval + 4*time.Second)
@@ -59,7 +60,7 @@ func TestFailedBeatsAreRepeated(t *testing.T) {
 		"plain": errTransient, "by position": &broker.BatchError{Errs: []error{errTransient}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, Options[int]{}, nil)
 				r.hold(1, timeout)
 				for range 2 { // the pauses begin anew after an answer
@@ -86,7 +87,7 @@ func TestFailedBeatsAreRepeated(t *testing.T) {
 
 // How often the earlier hold's beats failed is not the next one's concern.
 func TestFailuresAreForgottenWithTheHold(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{Revives: true}, fails)
 		h := r.hold(1, timeout)
 		wait(timeout)
@@ -109,7 +110,7 @@ func TestLostLeaseIsDroppedAndReported(t *testing.T) {
 		{fmt.Errorf("driver: %w", broker.ErrReceiptExpired), nil},
 		{custom, func(err error) bool { return errors.Is(err, custom) }},
 	} {
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, Options[int]{IsLost: c.isLost}, only(2, c.err))
 			r.hold(1, timeout)
 			h := r.hold(2, timeout)
@@ -135,7 +136,7 @@ func TestLostLeaseIsDroppedAndReported(t *testing.T) {
 
 // A plain error that means lost is the answer of every lease of the call.
 func TestPlainErrorMayLoseAll(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, takes(0, broker.ErrReceiptExpired))
 		r.Hold(held(5)...)
 		wait(interval)
@@ -162,7 +163,7 @@ func TestUnansweredIsReportedOnceBeforeTheDeadline(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, Options[int]{Revives: true}, x)
 				h := r.hold(1, timeout)
 				wait(5 * time.Minute)
@@ -197,7 +198,7 @@ func TestLater(t *testing.T) {
 		"with a loss": only(1, fmt.Errorf("%w: %w", ErrLater, broker.ErrReceiptExpired)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, Options[int]{Revives: true}, x)
 				h := r.hold(1, timeout)
 				wait(interval + time.Second)

@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 func benchManager(b *testing.B, n int) (*Manager[int], []*Held[int]) {
-	m, err := New(func(context.Context, []int) error { return nil }, Options[int]{Timeout: time.Hour, MaxBatch: 100})
-	if err != nil {
-		b.Fatal(err)
-	}
+	m := must.Get(New(func(context.Context, []int) error { return nil }, Options[int]{Timeout: time.Hour, MaxBatch: 100}))
 	hs := make([]*Held[int], n)
 	for i := range hs {
 		hs[i] = &Held[int]{Lease: i, Deadline: time.Now().Add(time.Hour + time.Duration(i)*time.Millisecond)}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -17,7 +18,7 @@ func TestCallTimeout(t *testing.T) {
 	for _, c := range []struct{ set, want time.Duration }{
 		{0, 5 * time.Second}, {2 * time.Second, 2 * time.Second}, {time.Hour, timeout},
 	} {
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			var got []time.Duration
 			r := newRig(t, Options[int]{CallTimeout: c.set, Revives: true}, func(ctx context.Context, _ []int) error {
 				from := time.Now()
@@ -38,7 +39,7 @@ func TestCallTimeout(t *testing.T) {
 
 // A call that ignores its context holds one of sixteen, and its own leases are reported in time.
 func TestHungCallStopsNoOthers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
 		r := newRig(t, Options[int]{MaxBatch: 1, Revives: true}, func(_ context.Context, ls []int) error {
 			if ls[0] < 15 {
@@ -74,7 +75,7 @@ func TestHungCallStopsNoOthers(t *testing.T) {
 }
 
 func TestEveryCallHangs(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
 		r := newRig(t, Options[int]{MaxBatch: 1, Revives: true}, func(context.Context, []int) error {
 			<-free
@@ -103,7 +104,7 @@ func TestEveryCallHangs(t *testing.T) {
 }
 
 func TestExtenderPanics(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{Revives: true}, func(context.Context, []int) error { panic("boom") })
 		r.Hold(held(3)...)
 		wait(5 * time.Minute)
@@ -131,7 +132,7 @@ func TestExtenderPanics(t *testing.T) {
 // What a batch within an entry says is about entries of its own. Nobody knows which, so the lease
 // is not lost by it.
 func TestBatchWithinAnAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{Revives: true}, func(_ context.Context, ls []int) error {
 			errs := make([]error, len(ls))
 			for i := range errs {
@@ -161,7 +162,7 @@ func (r *rig) extendBy(x Extender[int]) error {
 
 // An extender that ends its goroutine, as a failed test's fake does, is one that does not answer.
 func TestExtenderEndsItsGoroutine(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{MaxBatch: 1, MaxCalls: 2}, func(context.Context, []int) error {
 			runtime.Goexit()
 			return nil
@@ -188,7 +189,7 @@ func TestExtenderEndsItsGoroutine(t *testing.T) {
 func TestShortAnswer(t *testing.T) {
 	for _, err := range []error{broker.ErrReceiptExpired, ErrLater, errTransient, nil} {
 		t.Run(fmt.Sprint(err), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				answer := &broker.BatchError{Errs: []error{err}}
 				r := newRig(t, Options[int]{Revives: true}, func(context.Context, []int) error {
 					defer func() { answer = &broker.BatchError{} }()
@@ -213,7 +214,7 @@ func TestShortAnswer(t *testing.T) {
 }
 
 func TestLongAnswer(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, func(context.Context, []int) error {
 			return &broker.BatchError{Errs: []error{nil, errTransient, broker.ErrReceiptExpired}}
 		})
@@ -225,7 +226,7 @@ func TestLongAnswer(t *testing.T) {
 
 // Where calls are scarce, the nearest deadline goes first.
 func TestScarceCallsGoByDeadline(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{MaxBatch: 1, MaxCalls: 1}, takes(time.Second, nil))
 		r.hold(0, margin) // is beaten at once, and takes the call
 		wait(1)
@@ -248,7 +249,7 @@ func TestScarceCallsGoByDeadline(t *testing.T) {
 
 // Leases that nobody answers for, long past their deadline, do not stand before the others.
 func TestDeadLeasesDoNotStarveOthers(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		const dead = 100
 		r := newRig(t, Options[int]{MaxBatch: 1, MaxCalls: 1, Revives: true}, func(_ context.Context, ls []int) error {
 			<-time.After(time.Second / 10)

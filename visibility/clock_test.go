@@ -3,6 +3,7 @@ package visibility
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onceq/onceq/broker"
@@ -62,7 +63,7 @@ func TestSuspendedMachine(t *testing.T) {
 		"no answer counts":       {want: []word{{1, 2 * time.Second, ErrUnanswered}}, held: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, c.o, c.x)
 				dead := r.hold(1, timeout)
 				r.hold(2, time.Hour)
@@ -106,7 +107,7 @@ func TestUpdateFromBeforeAJump(t *testing.T) {
 		answers bool
 		want    []word
 	}{{true, nil}, {false, []word{{1, time.Second + margin, ErrUnanswered}}}} {
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, Options[int]{Revives: true}, fails)
 			h := r.hold(1, timeout)
 			wait(time.Second)
@@ -138,7 +139,7 @@ func TestUpdateFromBeforeAJump(t *testing.T) {
 
 // A lease that is held for longer than a beat gives recovers by the wall clock as well.
 func TestLongLeaseAfterASuspension(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{Revives: true}, nil)
 		h := r.hold(1, 5*time.Minute)
 		r.suspend(10 * time.Minute)
@@ -152,7 +153,7 @@ func TestLongLeaseAfterASuspension(t *testing.T) {
 
 func TestSuspendedDuringACall(t *testing.T) {
 	for _, revives := range []bool{false, true} {
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, Options[int]{Revives: revives}, takes(time.Second, nil))
 			h := r.hold(1, timeout)
 			for len(r.beatsOf(1)) == 0 {
@@ -192,7 +193,7 @@ func TestLateByTheWallClock(t *testing.T) {
 		{time.Second, 5 * time.Second},             // by the answer
 		{5 * time.Second, 12*time.Second - margin}, // by a tick before
 	} {
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t, Options[int]{}, takes(c.takes, nil))
 			r.hold(1, 12*time.Second) // beaten at 4 s
 			wait(4*time.Second + c.takes - 1)
@@ -210,7 +211,7 @@ func TestLateByTheWallClock(t *testing.T) {
 
 // A wall clock that was set back makes no lease live longer, and no far deadline near.
 func TestWallClockSetBack(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{Revives: true}, fails)
 		r.hold(1, timeout)
 		r.suspend(-time.Hour)
@@ -224,7 +225,7 @@ func TestWallClockSetBack(t *testing.T) {
 
 // A deadline that was reckoned before a suspension is as near as the wall clock says.
 func TestHeldAfterASuspension(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{Revives: true}, fails)
 		h := &Held[int]{Lease: 1, Deadline: time.Now().Add(timeout)}
 		r.suspend(time.Minute)

@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 func TestTimeouts(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, nil)
 		h := r.hold(1, timeout)
 		at := func(d time.Duration) time.Time { return r.start.Add(d) }
@@ -47,7 +48,7 @@ func TestTimeouts(t *testing.T) {
 }
 
 func TestTimeoutDuringABeat(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, takes(4*time.Second, nil))
 		h := r.hold(1, timeout)
 		r.SetTimeout(h, r.start.Add(interval+time.Second))
@@ -63,7 +64,7 @@ func TestTimeoutDuringABeat(t *testing.T) {
 }
 
 func TestUpdate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{Revives: true}, fails)
 		h := r.hold(1, timeout)
 		at := func(d time.Duration) time.Time { return r.start.Add(d) }
@@ -100,7 +101,7 @@ func TestUpdate(t *testing.T) {
 }
 
 func TestUpdateNeverPutsABeatOff(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, nil)
 		h := r.hold(1, 12*time.Second)
 		wait(time.Second)
@@ -114,7 +115,7 @@ func TestUpdateNeverPutsABeatOff(t *testing.T) {
 
 // An answer never takes back what the holder has from elsewhere.
 func TestAnswerNeverShortensALease(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, nil)
 		h := r.hold(1, time.Hour)
 		wait(time.Minute)
@@ -128,7 +129,7 @@ func TestAnswerNeverShortensALease(t *testing.T) {
 }
 
 func TestHoldAndReleaseTwice(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, nil)
 		h := &Held[int]{Lease: 1, Deadline: time.Now().Add(timeout)}
 		r.Release(h) // not held
@@ -151,7 +152,7 @@ func TestHoldAndReleaseTwice(t *testing.T) {
 }
 
 func TestCallbacksMayCallTheManager(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		var m *Manager[*Held[int]]
 		var told, timeouts int
 		again := func(h *Held[*Held[int]]) {
@@ -163,8 +164,7 @@ func TestCallbacksMayCallTheManager(t *testing.T) {
 			_, _ = m.Len(), m.Deadline(h)
 		}
 		var h Held[*Held[int]]
-		var err error
-		m, err = New(takes2, Options[*Held[int]]{
+		m = must.Get(New(takes2, Options[*Held[int]]{
 			Timeout: timeout,
 			IsLost: func(err error) bool {
 				_ = m.Len()
@@ -172,10 +172,7 @@ func TestCallbacksMayCallTheManager(t *testing.T) {
 			},
 			OnLost:    func(*Held[int], error) { told++; again(&h) },
 			OnTimeout: func(*Held[int]) { timeouts++; m.Release(&h); h.Deadline = time.Now().Add(timeout); m.Hold(&h) },
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		h.Deadline = time.Now().Add(timeout)
 		m.Hold(&h)
 		wait(time.Minute)

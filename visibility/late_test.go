@@ -3,6 +3,7 @@ package visibility
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -12,7 +13,7 @@ import (
 func TestLateAnswer(t *testing.T) {
 	for _, revives := range []bool{false, true} {
 		t.Run(fmt.Sprintf("revives=%v", revives), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				const left = 12 * time.Second // beaten at 4 s
 				r := newRig(t, Options[int]{Revives: revives}, takes(9*time.Second, nil))
 				h := r.hold(1, left)
@@ -43,7 +44,7 @@ func TestLateAnswer(t *testing.T) {
 // An answer may be so late that even the deadline it gives is over. It ends no outage, so the
 // holder is not told twice.
 func TestAnswerThatIsOverWhenItComes(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{Revives: true}, takes(timeout+time.Second, nil))
 		h := r.hold(1, timeout)
 		wait(10 * time.Minute)
@@ -72,7 +73,7 @@ func TestLittleTimeLeft(t *testing.T) {
 		{-time.Hour, 0, 0},
 	} {
 		t.Run(c.left.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, Options[int]{Revives: true}, fails)
 				r.hold(1, c.left)
 				wait(time.Minute)
@@ -96,7 +97,7 @@ func TestLittleTimeLeft(t *testing.T) {
 }
 
 func TestDeadlinesBeyondAllTimes(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{Revives: true}, nil)
 		h := &Held[int]{Lease: 1, Deadline: time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)}
 		r.Hold(h)
@@ -119,7 +120,7 @@ func TestDeadlinesBeyondAllTimes(t *testing.T) {
 }
 
 func TestLongestTimeout(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{Timeout: maxTimeout}, nil)
 		h := r.hold(1, maxTimeout)
 		wait(maxTimeout)
@@ -134,7 +135,7 @@ func TestLongestTimeout(t *testing.T) {
 }
 
 func TestShortestTimes(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{Timeout: minTimeout, Interval: minInterval, Revives: true}, nil)
 		h := r.hold(1, minTimeout)
 		wait(time.Second)
@@ -151,7 +152,7 @@ func TestShortestTimes(t *testing.T) {
 // TestLate: beats that the manager does not begin are late, and those that wait for their answer
 // are not.
 func TestLate(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, nil)
 		wants := func(want time.Duration) {
 			t.Helper()

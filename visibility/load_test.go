@@ -7,16 +7,18 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unsafe"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // Ten thousand leases at once: every call is full, sixteen at once, and one goroutine looks at
 // them.
 func TestManyLeasesHeldAtOnce(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		const n = 10_000
 		r := newRig(t, Options[int]{}, takes(20*time.Millisecond, nil))
 		hs := held(n)
@@ -38,7 +40,7 @@ func TestManyLeasesHeldAtOnce(t *testing.T) {
 // Leases that are held at random times, and have timeouts of their own, gather into full calls too.
 func TestManyLeasesHeldAtRandomTimes(t *testing.T) {
 	for _, timeouts := range []bool{false, true} {
-		bubble(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
 			const n = 10_000
 			r := newRig(t, Options[int]{}, takes(time.Millisecond, nil))
 			hs := held(n)
@@ -78,7 +80,7 @@ func TestManyLeasesHeldAtRandomTimes(t *testing.T) {
 
 // With nothing held there is no goroutine, and the timer fires once more at most.
 func TestIdle(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		before := goroutines()
 		r := newRig(t, Options[int]{}, nil)
 		hs := held(100)
@@ -99,7 +101,7 @@ func TestIdle(t *testing.T) {
 
 // With something held the timer fires for what is due, and for nothing else.
 func TestTimerFiresForWhatIsDue(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, nil)
 		hs := held(3)
 		r.Hold(hs...)
@@ -119,7 +121,7 @@ func TestTimerFiresForWhatIsDue(t *testing.T) {
 }
 
 func TestConcurrentUse(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{Timeout: minTimeout, MaxBatch: 3, MaxCalls: 4, Revives: true},
 			func(ctx context.Context, ls []int) error {
 				select {
@@ -176,10 +178,7 @@ func TestConcurrentUse(t *testing.T) {
 
 func TestMemoryOfALease(t *testing.T) {
 	const n, most = 10_000, 500
-	m, err := New(func(context.Context, []int) error { return nil }, Options[int]{Timeout: time.Hour})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(New(func(context.Context, []int) error { return nil }, Options[int]{Timeout: time.Hour}))
 	before := heapInUse()
 	hs := held(n)
 	m.Hold(hs...)

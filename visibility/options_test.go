@@ -4,7 +4,10 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 func TestOptions(t *testing.T) {
@@ -64,11 +67,8 @@ func TestDefaults(t *testing.T) {
 
 // What nobody listens to may happen all the same.
 func TestWithoutCallbacks(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		m, err := New(fails, Options[int]{Timeout: timeout})
-		if err != nil {
-			t.Fatal(err)
-		}
+	synctest.Test(t, func(t *testing.T) {
+		m := must.Get(New(fails, Options[int]{Timeout: timeout}))
 		h := &Held[int]{Deadline: time.Now().Add(timeout)}
 		m.Hold(h)
 		m.SetTimeout(h, time.Now())

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/onceq/onceq/broker"
 )
 
 func TestQuiesceWaitsForTheBeatInFlight(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, takes(4*time.Second, nil))
 		hs := held(3)
 		r.Hold(hs...)
@@ -43,7 +44,7 @@ func TestQuiesceWaitsForTheBeatInFlight(t *testing.T) {
 
 // The end of another call is not the end of the lease's own.
 func TestQuiesceWaitsForItsOwnCall(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{MaxBatch: 1}, func(_ context.Context, ls []int) error {
 			<-time.After(time.Duration(ls[0]) * time.Second)
 			return nil
@@ -60,7 +61,7 @@ func TestQuiesceWaitsForItsOwnCall(t *testing.T) {
 
 // The answer to a beat is told to nobody after its lease was released.
 func TestAnswerAfterTheRelease(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, takes(4*time.Second, broker.ErrReceiptExpired))
 		h := r.hold(1, timeout)
 		wait(interval)
@@ -74,7 +75,7 @@ func TestAnswerAfterTheRelease(t *testing.T) {
 }
 
 func TestQuiesceIsBounded(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, takes(time.Minute, nil))
 		h := r.hold(1, timeout)
 		wait(interval)
@@ -95,7 +96,7 @@ func TestQuiesceIsBounded(t *testing.T) {
 
 // A beat that only waits for a call is not sent any more, and nobody waits for it.
 func TestQuiesceOfAWaitingBeat(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{MaxBatch: 1, MaxCalls: 1}, takes(time.Minute, nil))
 		hs := held(3)
 		r.Hold(hs...)
@@ -127,7 +128,7 @@ func TestQuiesceOfAWaitingBeat(t *testing.T) {
 
 // While every call hangs, jobs come and go: nothing of them may stay.
 func TestHungCallsPileUpNothing(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{MaxBatch: 1, MaxCalls: 2}, takes(time.Hour, nil))
 		r.Hold(held(2)...)
 		for range 100 {
@@ -147,7 +148,7 @@ func TestHungCallsPileUpNothing(t *testing.T) {
 func TestHeldAgainDuringABeat(t *testing.T) {
 	for name, err := range map[string]error{"nil": nil, "lost": broker.ErrReceiptExpired, "transient": errTransient} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
 				r := newRig(t, Options[int]{}, takes(4*time.Second, err))
 				h := r.hold(1, timeout)
 				wait(interval)
@@ -177,7 +178,7 @@ func TestHeldAgainDuringABeat(t *testing.T) {
 // One beat of a lease at a time: one that is due while the earlier hold's is in flight waits for
 // it.
 func TestOneBeatAtATime(t *testing.T) {
-	bubble(t, func(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Options[int]{}, takes(4*time.Second, nil))
 		h := r.hold(1, timeout)
 		wait(interval)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -64,11 +65,7 @@ func newRig(t *testing.T, o Options[int], x Extender[int]) *rig {
 	}
 	o.OnLost = func(l int, err error) { r.tell(l, err) }
 	o.OnTimeout = func(l int) { r.tell(l, nil) }
-	var err error
-	r.Manager, err = New(r.extend, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.Manager = must.Get(New(r.extend, o))
 	t.Cleanup(func() {
 		r.mu.Lock()
 		for r.leases.Len() > 0 {
@@ -173,12 +170,6 @@ func wait(d time.Duration) {
 	func() { mu.Lock(); defer mu.Unlock() }()
 	<-time.After(d)
 	synctest.Wait()
-}
-
-// bubble runs a test in virtual time.
-func bubble(t *testing.T, test func(t *testing.T)) {
-	t.Helper()
-	synctest.Test(t, test)
 }
 
 func fails(context.Context, []int) error { return errTransient }

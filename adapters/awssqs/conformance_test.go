@@ -1,8 +1,6 @@
 package awssqs_test
 
 import (
-	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -145,27 +143,11 @@ func openQueue(t testing.TB, c *sqs.Client, fifo bool, over awssqs.Transport, o 
 	if o.MaxReceives > 0 {
 		url := makeQueue(t, c, fifo, as)
 		q.DeadLetters = makeBroker(t, c, url, &awssqs.Options{Transport: over})
-		out, err := c.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{"QueueArn"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		as["RedrivePolicy"] = fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":"%d"}`, out.Attributes["QueueArn"], o.MaxReceives)
+		as["RedrivePolicy"] = testaws.Redrives(t, c, url, o.MaxReceives)
 	}
 	url := makeQueue(t, c, fifo, as)
 	b := makeBroker(t, c, url, &awssqs.Options{Transport: over})
 	q.Broker, q.Close = b, b.Close
-	n := 0
-	q.SendRaw = func(ctx context.Context, body []byte, attributes map[string]string) error {
-		in := &sqs.SendMessageInput{QueueUrl: &url, MessageBody: new(string(body)), MessageAttributes: map[string]types.MessageAttributeValue{}}
-		for name, v := range attributes {
-			in.MessageAttributes[name] = types.MessageAttributeValue{DataType: new("String"), StringValue: &v}
-		}
-		if fifo {
-			n++
-			in.MessageGroupId, in.MessageDeduplicationId = new("raw"), new(fmt.Sprint("raw-", n))
-		}
-		_, err := c.SendMessage(ctx, in)
-		return err
-	}
+	q.SendRaw = testaws.RawSends(c, url)
 	return q
 }

@@ -17,16 +17,14 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/rig"
 )
 
 // documented are the JSON blocks of the package's documentation that begin so.
 func documented(t *testing.T, begin string) (blocks []string) {
 	t.Helper()
-	text, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("doc.go"))
 	var block []string
 	for line := range strings.SplitSeq(string(text), "\n") {
 		code, ok := strings.CutPrefix(line, "//\t")
@@ -119,7 +117,7 @@ func TestDocumentedPolicies(t *testing.T) {
 		if _, _, err := orders.Check(w.Context(), awssqs.CheckOptions{}); err != nil {
 			w.Fatal(err)
 		}
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 			Store: w.Store, Scope: "orders",
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				if j.Key().Key == "bad" {
@@ -127,14 +125,8 @@ func TestDocumentedPolicies(t *testing.T) {
 				}
 				return rig.Busy(ctx, time.Minute)
 			}),
-		})
-		if err != nil {
-			w.Fatal(err)
-		}
-		worker, err := p.Worker(orders, onceq.WorkerConfig{DeadLetter: letters})
-		if err != nil {
-			w.Fatal(err)
-		}
+		}))
+		worker := must.Get(p.Worker(orders, onceq.WorkerConfig{DeadLetter: letters}))
 		ctx, stop := context.WithTimeout(w.Context(), 2*time.Minute)
 		defer stop()
 		if err := worker.Run(ctx); err != nil {
@@ -143,10 +135,7 @@ func TestDocumentedPolicies(t *testing.T) {
 		needed(0, "a worker")
 
 		orders, letters = find()
-		q, err := dlq.New(letters, nil)
-		if err != nil {
-			w.Fatal(err)
-		}
+		q := must.Get(dlq.New(letters, nil))
 		for _, err := range q.List(w.Context(), dlq.Filter{}) {
 			if err != nil {
 				w.Error(err)

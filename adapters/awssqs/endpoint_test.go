@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/rig"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -53,14 +54,11 @@ func TestWorkersServer(t *testing.T) {
 		t.Run(fmt.Sprint("fifo ", fifo), func(t *testing.T) {
 			c := server(t).Client(t)
 			url, dlq := makeQueue(t, c, fifo, nil), makeQueue(t, c, fifo, nil)
-			store, err := memstore.New(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := must.Get(memstore.New(nil))
 			var mu sync.Mutex
 			effects, all := map[string]int{}, make(chan struct{})
 			start := func() (stop context.CancelFunc, done chan error) {
-				p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+				p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 					Store: store, Scope: "test",
 					Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 						if err := rig.Busy(ctx, 100*time.Millisecond); err != nil {
@@ -73,10 +71,7 @@ func TestWorkersServer(t *testing.T) {
 						}
 						return nil
 					}),
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))
 				w, err := p.Worker(makeBroker(t, c, url, &awssqs.Options{LongPoll: time.Second}), onceq.WorkerConfig{DeadLetter: makeBroker(t, c, dlq, nil), Concurrency: 20})
 				if err != nil {
 					t.Fatal(err)

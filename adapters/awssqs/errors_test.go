@@ -15,6 +15,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // theSentinels are the contract's errors that SQS's codes become.
@@ -26,10 +27,7 @@ var theSentinels = map[string]error{
 // errorTable is the documentation's: a row names a sentinel, what a call is about, and codes.
 func errorTable(t *testing.T) (rows [][]string) {
 	t.Helper()
-	text, err := os.ReadFile("doc.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("doc.go"))
 	for line := range strings.SplitSeq(string(text), "\n") {
 		row := strings.Fields(strings.TrimPrefix(line, "//\t"))
 		if _, ok := theSentinels[strings.Join(row[:min(1, len(row))], "")]; ok && strings.HasPrefix(line, "//\t") {

@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/fan"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/storetest"
 )
 
@@ -36,12 +37,9 @@ func TestFanOnSQS(t *testing.T) {
 					"RedrivePolicy":          `{"deadLetterTargetArn":"` + arn + `","maxReceiveCount":"5"}`,
 				}), o), makeBroker(t, client, letters, o)
 				children := makeBroker(t, client, makeQueue(t, client, false, nil), nil)
-				store, err := memstore.New(nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				store := must.Get(memstore.New(nil))
 				looks, done, isDone := 0, 0, func() {}
-				p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+				p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 					Store: store, Scope: "parents", Logger: slog.New(slog.DiscardHandler),
 					Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 						looks++
@@ -54,18 +52,12 @@ func TestFanOnSQS(t *testing.T) {
 						}
 						return err
 					}),
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))
 				c := onceq.WorkerConfig{DeadLetter: dead, Pollers: 1}
 				if carried {
 					c.Carry = queue
 				}
-				w, err := p.Worker(queue, c)
-				if err != nil {
-					t.Fatal(err)
-				}
+				w := must.Get(p.Worker(queue, c))
 				runs := func(d time.Duration) {
 					ctx, cancel := context.WithTimeout(t.Context(), d)
 					defer cancel()

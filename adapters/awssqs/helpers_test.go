@@ -2,19 +2,16 @@ package awssqs_test
 
 import (
 	"context"
-	"crypto/rand"
-	"maps"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
-	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/onceq/onceq/adapters/awssqs"
-	"github.com/onceq/onceq/sqsfake"
+	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 const region = "us-east-1"
@@ -27,53 +24,15 @@ func newClient(endpoint string, fns ...func(*sqs.Options)) *sqs.Client {
 	}, fns...)
 }
 
-// fake is a server that is as strict as AWS, and goes on with a poll whose caller has gone.
-func fake(t testing.TB, o *sqsfake.Options) *sqsfake.Server {
-	if o == nil {
-		o = &sqsfake.Options{}
-	}
-	o.StrandCancelled = true
-	s := sqsfake.New(o)
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Logf("sqsfake: what was random plays again with Options.Seed %d", s.Seed())
-		}
-		s.Close()
-	})
-	return s
-}
-
-// fakeClient is a client that needs no socket.
-func fakeClient(s *sqsfake.Server, fns ...func(*sqs.Options)) *sqs.Client {
-	return newClient(s.URL, append([]func(*sqs.Options){func(o *sqs.Options) { o.HTTPClient = s.Client() }}, fns...)...)
-}
-
-// makeQueue is a queue of a test's own.
-func makeQueue(t testing.TB, c *sqs.Client, fifo bool, attributes map[string]string) (url string) {
-	t.Helper()
-	name := "q-" + strings.ToLower(rand.Text())
-	if fifo {
-		name += ".fifo"
-	}
-	as := map[string]string{}
-	maps.Copy(as, attributes)
-	if fifo {
-		as[string(types.QueueAttributeNameFifoQueue)] = "true"
-	}
-	out, err := c.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: &name, Attributes: as})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return *out.QueueUrl
-}
+// What the tests of all who drive SQS say.
+var (
+	fake       = testaws.FakeSQS
+	fakeClient = testaws.FakeClient
+	makeQueue  = testaws.MakeQueue
+)
 
 func makeBroker(t testing.TB, c *sqs.Client, url string, o *awssqs.Options) *awssqs.Broker {
-	t.Helper()
-	b, err := awssqs.New(c, url, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return must.Get(awssqs.New(c, url, o))
 }
 
 func inSeconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/rig"
 )
 
@@ -41,10 +42,7 @@ func (e *entries) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.
 // TestMillionJobs: the table in docs/production.md says what a million jobs cost. Its requests, and
 // the writes of a store, are counted again here, and its dollars follow from them.
 func TestMillionJobs(t *testing.T) {
-	page, err := os.ReadFile("../../docs/production.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../../docs/production.md"))
 	told := func(row string) (counted, dollars float64) {
 		t.Helper()
 		m := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(row) + ` \| ([\d.]+) [^|]*\| ([\d.]+) \|`).FindSubmatch(page)

@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // ofRegion is a client of that region.
@@ -139,10 +140,7 @@ func TestNewTakes(t *testing.T) {
 // the other must.
 func sameLimits(t *testing.T, got broker.Limits, p membroker.Preset, wait time.Duration) {
 	t.Helper()
-	m, err := membroker.New(&membroker.Options{Preset: p})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := must.Get(membroker.New(&membroker.Options{Preset: p}))
 	want := m.Limits()
 	want.MaxWait, want.Durable = wait, true
 	// The memory queue knows when a delivery began; here it may have been a whole poll before its

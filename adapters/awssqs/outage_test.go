@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -41,10 +42,7 @@ func TestReplayOfFewOfManyLetters(t *testing.T) {
 		dead, orders := makeBroker(t, c, makeQueue(t, c, false, nil), nil), makeBroker(t, c, makeQueue(t, c, false, nil), nil)
 		const n, most = 40_000, 5000
 		put(t, n, dead)
-		letters, err := dlq.New(dead, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		letters := must.Get(dlq.New(dead, nil))
 		<-time.After(time.Second)
 		plan, err := letters.PlanReplay(t.Context(), dlq.ReplayOptions{To: orders, Filter: dlq.Filter{Max: most}})
 		if err != nil || len(plan.Letters) != most {
@@ -68,10 +66,7 @@ func TestReplayOfFewOfManyLetters(t *testing.T) {
 
 func outage(t *testing.T, n int, srv *sqsfake.Server, dead, orders broker.Broker) {
 	ls := put(t, n, dead)
-	letters, err := dlq.New(dead, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	letters := must.Get(dlq.New(dead, nil))
 	srv.ResetLog()
 	before := requests(srv)
 	began := time.Now()

@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/onceqtest"
 	"github.com/onceq/onceq/sqsfake"
@@ -24,16 +25,10 @@ func relay(t testing.TB, outbox broker.Receiver, queue broker.Sender, fs ...once
 	t.Helper()
 	var process onceqtest.Process
 	process.At(fs...)
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.Forward(process.Producer(queue)), Store: onceq.NoStore, Scope: "outbox", Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := p.Worker(process.Receiver(outbox), onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
+	w := must.Get(p.Worker(process.Receiver(outbox), onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 1000}))
 	ctx, cancel := context.WithCancel(process.Context(t.Context()))
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -46,10 +41,7 @@ func relay(t testing.TB, outbox broker.Receiver, queue broker.Sender, fs ...once
 
 func outboxOf(t testing.TB, n, groups int) *membroker.Broker {
 	t.Helper()
-	box, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	box := must.Get(membroker.New(nil))
 	ms := make([]broker.Outgoing, n)
 	for i := range ms {
 		ms[i] = broker.Outgoing{Body: fmt.Appendf(nil, "order %d", i), Meta: &broker.Meta{Key: fmt.Sprintf("%06d", i)}}
@@ -113,13 +105,10 @@ func relayed(t *testing.T, fifo bool, f onceqtest.Fault) {
 	retry.Rest(context.Background(), 20*time.Second)
 	defer relay(t, box, queue)()
 
-	store, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(memstore.New(nil))
 	var mu sync.Mutex
 	effects, last := make(map[string]int), make(map[string]string)
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Store: store, Scope: "orders", Logger: slog.New(slog.DiscardHandler),
 		Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 			mu.Lock()
@@ -132,14 +121,8 @@ func relayed(t *testing.T, fifo bool, f onceqtest.Fault) {
 			last[g] = k
 			return nil
 		}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
+	w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead}))
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	all.Go(func() {

@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq/adapters/awssqs"
+	"github.com/onceq/onceq/internal/rig"
 )
 
 const (
@@ -161,12 +161,7 @@ func entryFails(id, code, text string) object {
 	return object{"Id": id, "Code": code, "Message": text, "SenderFault": true}
 }
 
-func numbers(n int) (s []string) {
-	for i := range n {
-		s = append(s, fmt.Sprint(i))
-	}
-	return s
-}
+func numbers(n int) []string { return rig.Numbers(0, n) }
 
 // once is a client without retries.
 func once(o *sqs.Options) { o.RetryMaxAttempts = 1 }

@@ -7,15 +7,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // The Terraform of docs/backend-sqs.md gives the rights that the package's documentation gives,
 // which another test compares with the calls that are made. Its numbers are those of the table.
 func TestDocumentedTerraform(t *testing.T) {
-	b, err := os.ReadFile("../../docs/backend-sqs.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile("../../docs/backend-sqs.md"))
 	_, hcl, _ := strings.Cut(string(b), "```hcl\n")
 	hcl, _, _ = strings.Cut(hcl, "```\n")
 	if hcl == "" || strings.Count(hcl, "{") != strings.Count(hcl, "}") || strings.Count(hcl, "[") != strings.Count(hcl, "]") {

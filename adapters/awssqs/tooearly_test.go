@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/ahead"
+	"github.com/onceq/onceq/internal/must"
 )
 
 const day = 24 * time.Hour
@@ -55,23 +56,14 @@ func TestJobsThatOutlastTheQueue(t *testing.T) {
 				url := makeQueue(t, client, c.fifo, attributes)
 				o := &awssqs.Options{LongPoll: 20 * time.Second}
 				queue, dead := makeBroker(t, client, url, o), makeBroker(t, client, letters, o)
-				store, err := memstore.New(nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				store := must.Get(memstore.New(nil))
 				var ran []time.Time
 				var log bytes.Buffer
-				p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+				p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 					Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { ran = append(ran, time.Now()); return nil }),
 					Store:   store, Scope: "s", Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelError})),
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Pollers: 1})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))
+				w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Pollers: 1}))
 				run := func(d time.Duration) {
 					t.Helper()
 					ctx, cancel := context.WithTimeout(t.Context(), d)
@@ -102,10 +94,7 @@ func TestJobsThatOutlastTheQueue(t *testing.T) {
 					return
 				}
 				run(time.Minute)
-				q, err := dlq.New(dead, &dlq.Options{Visibility: time.Minute})
-				if err != nil {
-					t.Fatal(err)
-				}
+				q := must.Get(dlq.New(dead, &dlq.Options{Visibility: time.Minute}))
 				policy, err := queue.Redrive(t.Context())
 				if err != nil {
 					t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 const (
@@ -112,10 +113,7 @@ func TestUnwrap(t *testing.T) {
 			}
 			continue
 		}
-		created, err := time.Parse(time.RFC3339, c.created)
-		if err != nil {
-			t.Fatal(err)
-		}
+		created := must.Get(time.Parse(time.RFC3339, c.created))
 		if m.Meta == nil || c.id != "*" && m.Meta.ID != c.id || m.Meta.ID == "" || m.Meta.Type != c.typ || !m.Meta.Created.Equal(created) || m.Meta.Key != "" {
 			t.Errorf("%s has the metadata %+v", name, m.Meta)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/rig"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -29,13 +29,7 @@ func TestWorkersThatAreKilled(t *testing.T) {
 		t.Run(fmt.Sprint("fifo ", fifo), func(t *testing.T) {
 			inWorld(t, fifo, func(w *world) {
 				const jobs, workers = 300, 3
-				for i := 0; i < jobs; i += 10 {
-					var keys []string
-					for j := range 10 {
-						keys = append(keys, fmt.Sprint(i+j))
-					}
-					w.Put(fmt.Sprint("g", i/10), keys...)
-				}
+				w.PutTens(jobs)
 				handler := func(ctx context.Context, _ *onceq.Job) error {
 					return rig.Busy(ctx, 2*time.Second+rand.N(8*time.Second))
 				}
@@ -59,23 +53,10 @@ func TestWorkersThatAreKilled(t *testing.T) {
 				p.Drain()
 				w.once(jobs)
 				if fifo {
-					w.inOrder()
+					w.InOrder()
 				}
 			})
 		})
-	}
-}
-
-// inOrder checks the effects of groups of ten numbers each.
-func (w *world) inOrder() {
-	w.Helper()
-	next := map[int]int{}
-	for _, k := range w.Order {
-		n, _ := strconv.Atoi(k)
-		if n%10 != next[n/10] {
-			w.Fatalf("in group %d, %d came when %d was due", n/10, n%10, next[n/10])
-		}
-		next[n/10]++
 	}
 }
 
@@ -152,13 +133,7 @@ func TestShortJobsThroughABrownOut(t *testing.T) {
 		t.Run(fmt.Sprint("fifo ", fifo), func(t *testing.T) {
 			inWorld(t, fifo, func(w *world) {
 				const jobs = 400
-				for i := 0; i < jobs; i += 10 {
-					var keys []string
-					for j := range 10 {
-						keys = append(keys, fmt.Sprint(i+j))
-					}
-					w.Put(fmt.Sprint("g", i/10), keys...)
-				}
+				w.PutTens(jobs)
 				w.srv.SetFaults(
 					sqsfake.Fault{Rate: 0.1, Code: "RequestThrottled"}, sqsfake.Fault{Rate: 0.1, Reset: true, Applied: true},
 					sqsfake.Fault{Rate: 0.1, Status: 500}, sqsfake.Fault{Rate: 0.05, Silence: true, Applied: true},
@@ -173,7 +148,7 @@ func TestShortJobsThroughABrownOut(t *testing.T) {
 				}
 				w.once(jobs)
 				if fifo {
-					w.inOrder()
+					w.InOrder()
 				}
 				for k, n := range w.Started {
 					if n != 1 {
@@ -314,13 +289,7 @@ func TestReplayOfManyLetters(t *testing.T) {
 		t.Run(fmt.Sprint("fifo ", fifo), func(t *testing.T) {
 			inWorld(t, fifo, func(w *world) {
 				const jobs = 50
-				for i := 0; i < jobs; i += 10 {
-					var keys []string
-					for j := range 10 {
-						keys = append(keys, fmt.Sprint(i+j))
-					}
-					w.Put(fmt.Sprint("g", i/10), keys...)
-				}
+				w.PutTens(jobs)
 				broken := true
 				p := w.Work(func(context.Context, *onceq.Job) error {
 					if broken {
@@ -333,10 +302,7 @@ func TestReplayOfManyLetters(t *testing.T) {
 					return err == nil && d.Visible == jobs
 				})
 				broken = false
-				q, err := dlq.New(w.letter, nil)
-				if err != nil {
-					w.Fatal(err)
-				}
+				q := must.Get(dlq.New(w.letter, nil))
 				report, err := q.Replay(w.Context(), dlq.ReplayOptions{To: w.queue})
 				if err != nil || report.Replayed != jobs {
 					w.Fatalf("%v, %v", report, err)
@@ -346,7 +312,7 @@ func TestReplayOfManyLetters(t *testing.T) {
 				p.Drain()
 				w.once(jobs)
 				if fifo {
-					w.inOrder()
+					w.InOrder()
 				}
 			})
 		})

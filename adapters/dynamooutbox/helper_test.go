@@ -15,6 +15,8 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/tablequeue/tabletest"
 )
 
 func credentials(context.Context) (aws.Credentials, error) {
@@ -32,10 +34,7 @@ func (s shared) Limits() dedupe.Limits {
 
 func newLeases(tb testing.TB) dedupe.Store {
 	tb.Helper()
-	s, err := memstore.New(nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := must.Get(memstore.New(nil))
 	return shared{s}
 }
 
@@ -73,10 +72,7 @@ func (w *world) outbox(o *Options) *Outbox {
 
 func newOutbox(tb testing.TB, c *dynamodb.Client, table, queue string, leases dedupe.Store, o *Options) *Outbox {
 	tb.Helper()
-	b, err := New(c, table, queue, leases, o)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	b := must.Get(New(c, table, queue, leases, o))
 	tb.Cleanup(func() { _ = b.Close() })
 	return b
 }
@@ -110,15 +106,11 @@ func inGroup(group string, sequence int, body string) broker.Outgoing {
 	return m
 }
 
-// receive brings up to n messages, and does not wait.
-func receive(tb testing.TB, b *Outbox, n int) []*broker.Message {
-	tb.Helper()
-	ms, err := b.Receive(tb.Context(), broker.ReceiveOptions{Max: n})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return ms
-}
+// What the tests of all queues in tables say.
+var (
+	receive = tabletest.Receive
+	ack     = tabletest.Ack
+)
 
 func bodies(ms []*broker.Message) string {
 	var bs []string
@@ -136,15 +128,6 @@ func want(tb testing.TB, b *Outbox, n int, wanted string) []*broker.Message {
 		tb.Fatalf("the receive brought %q, want %q", got, wanted)
 	}
 	return ms
-}
-
-func ack(tb testing.TB, b *Outbox, ms ...*broker.Message) {
-	tb.Helper()
-	for _, m := range ms {
-		if err := b.Ack(tb.Context(), []broker.Receipt{m.Receipt}); err != nil {
-			tb.Fatal(err)
-		}
-	}
 }
 
 // queue is an Outbox that also sends, as the contract's suite asks: each message in a transaction

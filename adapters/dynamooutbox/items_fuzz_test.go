@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // FuzzMessage: an item may be put by anybody with PutItem. Whatever it holds, of whichever type its
@@ -74,10 +75,7 @@ func FuzzItems(f *testing.F) {
 	f.Add("", "", "", "", "", "", "", []byte(nil), int64(5), int64(0))
 	f.Add("\x00", "\xff", "\uFFFE", "g#", "\u0000", "\"", "9223372036854775807", []byte("\x00\xff"), int64(longest), int64(253402300799999))
 	f.Add("i", "t", "k", "", "n", "v", "1", []byte("x"), int64(-1), int64(-1))
-	b, err := New(newFake().client(), testTable, testQueue, nil, nil)
-	if err != nil {
-		f.Fatal(err)
-	}
+	b := must.Get(New(newFake().client(), testTable, testQueue, nil, nil))
 	f.Cleanup(func() { _ = b.Close() })
 	f.Fuzz(func(t *testing.T, id, typ, key, group, name, v, sequence string, body []byte, delay, created int64) {
 		o := broker.Outgoing{

@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 func body(n int) broker.Outgoing { return broker.Outgoing{Body: make([]byte, n)} }
@@ -69,10 +70,7 @@ func TestItemsRefuse(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	c := newFake().client()
-	memory, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	memory := must.Get(memstore.New(nil))
 	for text, f := range map[string]func() (*Outbox, error){
 		"client is nil":            func() (*Outbox, error) { return New(nil, testTable, testQueue, nil, nil) },
 		"the client has no region": func() (*Outbox, error) { return New(dynamodb.New(dynamodb.Options{}), testTable, testQueue, nil, nil) },

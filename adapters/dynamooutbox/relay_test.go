@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // destination is where relays send to.
@@ -62,16 +63,10 @@ func (d *destination) keys() (keys []string) {
 // relay runs a worker that sends on, and answers what ends it.
 func relay(t testing.TB, b *Outbox, to broker.Sender) (end func()) {
 	t.Helper()
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.Forward(to), Store: onceq.NoStore, Scope: "outbox", Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := p.Worker(b, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
+	w := must.Get(p.Worker(b, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 100}))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()

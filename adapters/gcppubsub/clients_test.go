@@ -20,6 +20,7 @@ import (
 	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/testserver/testgcp"
 )
 
@@ -242,10 +243,7 @@ func TestClientsAreClosedOnce(t *testing.T) {
 		option.WithEndpoint(l.Addr().String()), option.WithoutAuthentication(),
 		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials())),
 	}
-	c, err := gcppubsub.Dial(t.Context(), addr...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(gcppubsub.Dial(t.Context(), addr...))
 	pulls, acks, leases := c.Pulls, c.Acks, c.Leases
 	if err := c.Close(); err != nil {
 		t.Error(err)
@@ -259,10 +257,7 @@ func TestClientsAreClosedOnce(t *testing.T) {
 	if _, err := b.Send(t.Context(), outs("1")); err == nil {
 		t.Error("Close has left the topics' connection open")
 	}
-	c, err = gcppubsub.Dial(t.Context(), addr...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	c = must.Get(gcppubsub.Dial(t.Context(), addr...))
 	shared := &gcppubsub.Clients{Pulls: c.Pulls, Acks: c.Pulls}
 	if err := shared.Close(); err != nil {
 		t.Errorf("a shared client: %v", err)

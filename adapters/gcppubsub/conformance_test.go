@@ -2,7 +2,6 @@ package gcppubsub_test
 
 import (
 	"context"
-	"flag"
 	"maps"
 	"testing"
 	"time"
@@ -14,25 +13,18 @@ import (
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
+	"github.com/onceq/onceq/internal/testserver"
 	"github.com/onceq/onceq/internal/testserver/testgcp"
 )
 
 // TestMain lets more tests wait at a time than there are processors: in real time they wait for
 // timeouts.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
-	if !given {
-		if err := flag.Set(parallel, "256"); err != nil {
-			panic(err)
-		}
+	if err := testserver.Together(256); err != nil {
+		panic(err)
 	}
 	m.Run()
 }
-
-// parallel is go test's flag.
-const parallel = "test.parallel"
 
 // kind is how a subscription was made.
 type kind struct {

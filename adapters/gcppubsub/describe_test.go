@@ -5,6 +5,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 func TestDescribe(t *testing.T) {
@@ -17,10 +18,7 @@ func TestDescribe(t *testing.T) {
 		{"", sub, broker.Description{System: "gcp_pubsub", Name: "orders-charge", Address: sub}},
 		{topic, "", broker.Description{System: "gcp_pubsub", Name: "orders", Address: topic}},
 	} {
-		b, err := gcppubsub.New(&stub{}, c.topic, c.sub, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(gcppubsub.New(&stub{}, c.topic, c.sub, nil))
 		if got := b.Describe(); got != c.want {
 			t.Errorf("%q, %q: it is %+v, want %+v", c.topic, c.sub, got, c.want)
 		}

@@ -15,15 +15,13 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // blocks are the page's code in a language.
 func blocks(t *testing.T, language string) (bs []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/backend-pubsub.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../docs/backend-pubsub.md"))
 	for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		bs = append(bs, strings.ReplaceAll(m[1], "\\\n", " "))
 	}
@@ -41,10 +39,7 @@ type documented struct {
 
 func days(t *testing.T, s string) time.Duration {
 	t.Helper()
-	n, err := strconv.Atoi(strings.TrimSuffix(s, "d"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := must.Get(strconv.Atoi(strings.TrimSuffix(s, "d")))
 	return time.Duration(n) * day
 }
 

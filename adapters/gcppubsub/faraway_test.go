@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/rig"
 )
 
@@ -42,16 +43,20 @@ func TestFarDelays(t *testing.T) {
 	})
 }
 
+// movesAwayAfter gives the subscription a dead-letter policy.
+func (w *world) movesAwayAfter(deliveries int32) {
+	w.Helper()
+	must.Get(w.srv.UpdateSubscription(w.Context(), &pubsubpb.UpdateSubscriptionRequest{
+		Subscription: &pubsubpb.Subscription{Name: w.sub, DeadLetterPolicy: &pubsubpb.DeadLetterPolicy{DeadLetterTopic: w.deadTopic, MaxDeliveryAttempts: deliveries}},
+		UpdateMask:   mask("dead_letter_policy"),
+	}))
+}
+
 // TestPolicyBoundsANotBefore has jobs at this side of the policy's attempts and beyond. The worker
 // refuses the latter, so that the policy moves nothing away that nobody has tried.
 func TestPolicyBoundsANotBefore(t *testing.T) {
 	inWorldOf(t, kinds[0], nil, func(w *world) {
-		if _, err := w.srv.UpdateSubscription(w.Context(), &pubsubpb.UpdateSubscriptionRequest{
-			Subscription: &pubsubpb.Subscription{Name: w.sub, DeadLetterPolicy: &pubsubpb.DeadLetterPolicy{DeadLetterTopic: w.deadTopic, MaxDeliveryAttempts: 6}},
-			UpdateMask:   mask("dead_letter_policy"),
-		}); err != nil {
-			w.Fatal(err)
-		}
+		w.movesAwayAfter(6)
 		for key, ahead := range map[string]time.Duration{"near": 25 * time.Minute, "far": 50 * time.Minute} {
 			m := broker.Outgoing{Body: []byte("x"), Meta: &broker.Meta{Key: key, NotBefore: time.Now().Add(ahead)}}
 			if err := onceq.SendOne(w.Context(), w.queue, &m); err != nil {
@@ -75,12 +80,7 @@ func TestPolicyBoundsANotBefore(t *testing.T) {
 // policy allows, so the message is sent anew, and runs once.
 func TestPolicyIsNoBoundWhereMessagesAreCarried(t *testing.T) {
 	inWorldOf(t, kinds[0], nil, func(w *world) {
-		if _, err := w.srv.UpdateSubscription(w.Context(), &pubsubpb.UpdateSubscriptionRequest{
-			Subscription: &pubsubpb.Subscription{Name: w.sub, DeadLetterPolicy: &pubsubpb.DeadLetterPolicy{DeadLetterTopic: w.deadTopic, MaxDeliveryAttempts: 5}},
-			UpdateMask:   mask("dead_letter_policy"),
-		}); err != nil {
-			w.Fatal(err)
-		}
+		w.movesAwayAfter(5)
 		begun := time.Now()
 		m := broker.Outgoing{Body: []byte("x"), Meta: &broker.Meta{Key: "far", NotBefore: begun.Add(2 * time.Hour)}}
 		if err := onceq.SendOne(w.Context(), w.queue, &m); err != nil {
@@ -102,12 +102,7 @@ func TestPolicyIsNoBoundWhereMessagesAreCarried(t *testing.T) {
 // subscription's policy allows five deliveries of a message.
 func TestPostponedOnPubSub(t *testing.T) {
 	inWorldOf(t, kinds[0], nil, func(w *world) {
-		if _, err := w.srv.UpdateSubscription(w.Context(), &pubsubpb.UpdateSubscriptionRequest{
-			Subscription: &pubsubpb.Subscription{Name: w.sub, DeadLetterPolicy: &pubsubpb.DeadLetterPolicy{DeadLetterTopic: w.deadTopic, MaxDeliveryAttempts: 5}},
-			UpdateMask:   mask("dead_letter_policy"),
-		}); err != nil {
-			w.Fatal(err)
-		}
+		w.movesAwayAfter(5)
 		if err := onceq.SendOne(w.Context(), w.queue, &broker.Outgoing{Body: []byte("x"), Meta: &broker.Meta{Key: "A"}}); err != nil {
 			w.Fatal(err)
 		}

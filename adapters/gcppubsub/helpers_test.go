@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // admin makes topics and subscriptions.
@@ -76,12 +77,7 @@ func makeSubscription(t testing.TB, a admin, project, topic string, set func(*pu
 }
 
 func makeBroker(t testing.TB, api gcppubsub.API, topic, subscription string, o *gcppubsub.Options) *gcppubsub.Broker {
-	t.Helper()
-	b, err := gcppubsub.New(api, topic, subscription, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return must.Get(gcppubsub.New(api, topic, subscription, o))
 }
 
 func inSeconds(d time.Duration) int32 { return int32(d / time.Second) }

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // Where nothing is carried, a job that is due later than a subscription keeps it, or lets it be
@@ -56,10 +57,7 @@ func TestJobsThatOutlastTheSubscription(t *testing.T) {
 					p := w.Work(h, nil)
 					<-time.After(time.Minute)
 					p.Drain()
-					q, err := dlq.New(w.letters, &dlq.Options{Name: "dead", Visibility: time.Minute})
-					if err != nil {
-						w.Fatal(err)
-					}
+					q := must.Get(dlq.New(w.letters, &dlq.Options{Name: "dead", Visibility: time.Minute}))
 					var text string
 					plan, err := q.PlanReplay(w.Context(), dlq.ReplayOptions{To: w.queue, Each: func(s dlq.Step) { text = s.Entry.Message.Meta.Dead.LastErr }})
 					if err != nil || len(plan.Letters) != 0 || len(plan.Skipped) != 1 || !strings.Contains(text, c.why) {

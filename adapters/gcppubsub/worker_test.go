@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/rig"
 )
 
@@ -183,13 +184,7 @@ func TestDrainStrandsNothing(t *testing.T) {
 func TestWorkersThatAreKilled(t *testing.T) {
 	inWorld(t, func(w *world) {
 		const jobs, workers = 200, 3
-		for i := 0; i < jobs; i += 10 {
-			var keys []string
-			for j := range 10 {
-				keys = append(keys, fmt.Sprint(i+j))
-			}
-			w.Put(fmt.Sprint("g", i/10), keys...)
-		}
+		w.PutTens(jobs)
 		handler := func(ctx context.Context, _ *onceq.Job) error {
 			return rig.Busy(ctx, 2*time.Second+rand.N(8*time.Second))
 		}
@@ -213,25 +208,9 @@ func TestWorkersThatAreKilled(t *testing.T) {
 		p.Drain()
 		w.once(jobs)
 		if w.ordered {
-			w.inOrder()
+			w.InOrder()
 		}
 	})
-}
-
-// inOrder checks the effects of groups of ten numbers each.
-func (w *world) inOrder() {
-	w.Helper()
-	next := map[int]int{}
-	for _, k := range w.Order {
-		n, err := strconv.Atoi(k)
-		if err != nil {
-			w.Fatal(err)
-		}
-		if n%10 != next[n/10] {
-			w.Fatalf("in group %d, %d came when %d was due", n/10, n%10, next[n/10])
-		}
-		next[n/10]++
-	}
 }
 
 // TestFailedHeadsHandTheirFollowersBack lets heads fail, with a delay or without, while the service
@@ -244,13 +223,7 @@ func TestFailedHeadsHandTheirFollowersBack(t *testing.T) {
 		for _, delay := range []time.Duration{0, 15 * time.Second} {
 			t.Run(fmt.Sprint(k.name, " ", delay), func(t *testing.T) {
 				inWorldOf(t, k, nil, func(w *world) {
-					for g := range 5 {
-						var keys []string
-						for i := range 10 {
-							keys = append(keys, fmt.Sprint(10*g+i))
-						}
-						w.Put(fmt.Sprint("g", g), keys...)
-					}
+					w.PutTens(50)
 					running := map[string]int{}
 					h := func(ctx context.Context, j *onceq.Job) error {
 						w.Mu.Lock()
@@ -278,7 +251,7 @@ func TestFailedHeadsHandTheirFollowersBack(t *testing.T) {
 						p.Drain()
 					}
 					w.once(50)
-					w.inOrder()
+					w.InOrder()
 				})
 			})
 		}
@@ -398,10 +371,7 @@ func TestLettersAndReplay(t *testing.T) {
 		w.Mu.Lock()
 		mended = true
 		w.Mu.Unlock()
-		q, err := dlq.New(w.letters, nil)
-		if err != nil {
-			w.Fatal(err)
-		}
+		q := must.Get(dlq.New(w.letters, nil))
 		var pieces int
 		for l, err := range q.List(w.Context(), dlq.Filter{}) {
 			if err != nil {
@@ -456,10 +426,7 @@ func TestMovedMessagesAreReplayed(t *testing.T) {
 				}
 				w.Until(time.Minute, "three were moved", func() bool { return w.srv.Stats(w.deadSub).Unacked() == 3 })
 				<-time.After(time.Minute)
-				q, err := dlq.New(w.letters, nil)
-				if err != nil {
-					w.Fatal(err)
-				}
+				q := must.Get(dlq.New(w.letters, nil))
 				r, err := q.Replay(w.Context(), dlq.ReplayOptions{To: w.queue})
 				if err != nil || r.Replayed != 3 {
 					w.Fatalf("%+v, %v", r, err)

@@ -2,7 +2,6 @@ package gcppubsub_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -107,12 +106,7 @@ func (a mortalAPI) GetIamPolicy(ctx context.Context, in *iampb.GetIamPolicyReque
 	return alive(ctx, a.p, in, a.srv.GetIamPolicy)
 }
 
-func numbers(n int) (s []string) {
-	for i := range n {
-		s = append(s, fmt.Sprint(i))
-	}
-	return s
-}
+func numbers(n int) []string { return rig.Numbers(0, n) }
 
 // once checks that each of n jobs has had its effect once, and that nothing is left.
 func (w *world) once(n int) {

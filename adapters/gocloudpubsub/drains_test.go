@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"testing"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 // Two workers on SQS are drained and opened again every few seconds, half of the jobs are there
@@ -27,8 +27,8 @@ import (
 func TestManyDrains(t *testing.T) {
 	gocloudtest.Bubble(t, func(t *testing.T) {
 		const n, took = 800, 80 * time.Millisecond
-		c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
-		url := gocloudtest.MakeQueue(t, c, false, map[string]string{string(types.QueueAttributeNameVisibilityTimeout): "30"})
+		c := testaws.FakeClient(testaws.FakeSQS(t, nil))
+		url := testaws.MakeQueue(t, c, false, map[string]string{string(types.QueueAttributeNameVisibilityTimeout): "30"})
 		depth := func() string {
 			out, err := c.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{"All"}})
 			if err != nil {
@@ -38,19 +38,16 @@ func TestManyDrains(t *testing.T) {
 		}
 		js := newJobs(t, took)
 		failed := map[string]time.Time{}
-		handle := onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
-			k := j.Key().Key
+		js.before = func(_ context.Context, k string, _ int) error {
 			i, _ := strconv.Atoi(k)
-			js.mu.Lock()
-			_, before := failed[k]
-			if i%10 == 0 && !before {
+			js.Mu.Lock()
+			defer js.Mu.Unlock()
+			if _, before := failed[k]; i%10 == 0 && !before {
 				failed[k] = time.Now()
-				js.mu.Unlock()
 				return onceq.RetryAfter(50*time.Millisecond, errors.New("not yet"))
 			}
-			js.mu.Unlock()
-			return js.Handle(ctx, j)
-		})
+			return nil
+		}
 		so := &awssnssqs.SubscriptionOptions{WaitTime: time.Second}
 		open := func() *gocloudpubsub.Broker {
 			sub := func() *pubsub.Subscription {
@@ -84,19 +81,8 @@ func TestManyDrains(t *testing.T) {
 			var bs []*gocloudpubsub.Broker
 			for range 2 {
 				b := open()
-				p, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: handle, Store: js.store, Scope: "test", Logger: slog.New(slog.DiscardHandler)})
-				if err != nil {
-					t.Fatal(err)
-				}
-				w, err := p.Worker(b, onceq.WorkerConfig{DeadLetter: js.letters, Concurrency: 8})
-				if err != nil {
-					t.Fatal(err)
-				}
-				ctx, cancel := context.WithCancel(context.Background())
-				done := make(chan error, 1)
-				go func() { done <- w.Run(ctx) }()
 				bs = append(bs, b)
-				stops = append(stops, func() { cancel(); <-done })
+				stops = append(stops, js.work(b, 8, 0))
 			}
 			<-time.After(4 * time.Second)
 			left := depth()
@@ -111,16 +97,16 @@ func TestManyDrains(t *testing.T) {
 			}
 			t.Logf("round %d at %v: %d done; before the drain %s; after %s; closed %s; %d returned", round, time.Since(began), js.done(), left, drained, depth(), returned)
 			waits := 0
-			js.mu.Lock()
+			js.Mu.Lock()
 			for k := range failed {
-				if js.effects[k] == 0 {
+				if js.Effects[k] == 0 {
 					waits++
 				}
 			}
-			js.mu.Unlock()
+			js.Mu.Unlock()
 			t.Logf("   %d failed ones are not done", waits)
 		}
-		js.once(t, n)
+		js.Once(n)
 		t.Logf("all are done after %v", time.Since(began))
 	})
 }

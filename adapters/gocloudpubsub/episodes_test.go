@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,79 +19,41 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/rig"
+	"github.com/onceq/onceq/onceqtest"
 )
 
-// jobs counts what happened to each.
+// jobs is what workers did, each of which has a Broker of its own on one queue.
 type jobs struct {
-	store   *memstore.Store
-	letters *membroker.Broker
-	took    time.Duration
-	before  func(ctx context.Context, key string, start int) error // may be nil
-
-	mu              sync.Mutex
-	starts, effects map[string]int
+	*rig.World
+	took   time.Duration
+	before func(ctx context.Context, key string, start int) error // may be nil
 }
 
 func newJobs(t *testing.T, took time.Duration) *jobs {
 	t.Helper()
-	s, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	letters, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &jobs{store: s, letters: letters, took: took, starts: map[string]int{}, effects: map[string]int{}}
+	return &jobs{World: rig.NewWorld(t), took: took}
 }
 
-func (js *jobs) Handle(ctx context.Context, j *onceq.Job) error {
-	js.mu.Lock()
-	js.starts[j.Key().Key]++
-	start := js.starts[j.Key().Key]
-	js.mu.Unlock()
+func (js *jobs) handle(ctx context.Context, j *onceq.Job) error {
 	if js.before != nil {
+		js.Mu.Lock()
+		start := js.Started[j.Key().Key]
+		js.Mu.Unlock()
 		if err := js.before(ctx, j.Key().Key, start); err != nil {
 			return err
 		}
 	}
-	if js.took > 0 {
-		select {
-		case <-time.After(js.took):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	js.mu.Lock()
-	defer js.mu.Unlock()
-	js.effects[j.Key().Key]++
-	return nil
+	return rig.Busy(ctx, js.took)
 }
 
 // work starts a worker; stop drains it.
-func (js *jobs) work(t *testing.T, b broker.Broker, concurrency int, visibility time.Duration) (stop func()) {
-	t.Helper()
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
-		Handler: onceq.HandlerFunc(js.Handle), Store: js.store, Scope: "test", Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := p.Worker(b, onceq.WorkerConfig{DeadLetter: js.letters, Concurrency: concurrency, Visibility: visibility})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- w.Run(ctx) }()
-	return func() {
-		t.Helper()
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("Run: %v", err)
-		}
-	}
+func (js *jobs) work(b broker.Broker, concurrency int, visibility time.Duration) (stop func()) {
+	js.Helper()
+	letters := must.Get(membroker.New(nil))
+	js.Queues = func(*onceqtest.Process) (broker.Broker, broker.Broker) { return b, letters }
+	return js.Work(js.handle, func(c *rig.Config) { c.Concurrency, c.Visibility = concurrency, visibility }).Drain
 }
 
 func send(t *testing.T, b broker.Sender, n int) {
@@ -107,36 +68,9 @@ func send(t *testing.T, b broker.Sender, n int) {
 }
 
 func (js *jobs) done() int {
-	js.mu.Lock()
-	defer js.mu.Unlock()
-	return len(js.effects)
-}
-
-func (js *jobs) until(t *testing.T, limit time.Duration, what string, met func() bool) {
-	t.Helper()
-	for end := time.Now().Add(limit); !met(); <-time.After(100 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not after %v: %s; %d jobs are done", limit, what, js.done())
-		}
-	}
-}
-
-// once checks that each of n jobs had its effect once.
-func (js *jobs) once(t *testing.T, n int) {
-	t.Helper()
-	js.mu.Lock()
-	defer js.mu.Unlock()
-	starts := 0
-	for k, e := range js.effects {
-		if e != 1 {
-			t.Errorf("job %s had its effect %d times", k, e)
-		}
-		starts += js.starts[k]
-	}
-	if len(js.effects) != n {
-		t.Errorf("%d of %d jobs had their effect", len(js.effects), n)
-	}
-	t.Logf("%d starts for %d jobs", starts, n)
+	js.Mu.Lock()
+	defer js.Mu.Unlock()
+	return len(js.Effects)
 }
 
 func (q *tiny) empty() bool {
@@ -158,11 +92,11 @@ func TestAckFailsForGood(t *testing.T) {
 		b := q.broker(t, new(gocloudpubsub.NoPrefetch()), nil)
 		js := newJobs(t, time.Second)
 		send(t, b, 20)
-		stop := js.work(t, b, 2, 0)
-		js.until(t, 5*time.Minute, "the queue is empty", q.empty)
+		stop := js.work(b, 2, 0)
+		js.Until(5*time.Minute, "the queue is empty", q.empty)
 		stop()
-		js.once(t, 20)
-		for k, n := range js.starts {
+		js.Once(20)
+		for k, n := range js.Started {
 			if n != 1 {
 				t.Errorf("job %s was started %d times", k, n)
 			}
@@ -197,15 +131,15 @@ func TestSubscriptionIsShutDown(t *testing.T) {
 		})
 		js := newJobs(t, 2*time.Second)
 		send(t, b, 20)
-		stop := js.work(t, b, 2, 0)
-		js.until(t, time.Minute, "some are done", func() bool { return js.done() >= 4 })
+		stop := js.work(b, 2, 0)
+		js.Until(time.Minute, "some are done", func() bool { return js.done() >= 4 })
 		back = time.Now().Add(time.Minute)
 		if err := sub.Shutdown(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		js.until(t, 10*time.Minute, "the queue is empty", q.empty)
+		js.Until(10*time.Minute, "the queue is empty", q.empty)
 		stop()
-		js.once(t, 20)
+		js.Once(20)
 		if n := asked.Load(); n < 3 || n > 100 {
 			t.Errorf("Reopen was called %d times", n)
 		}
@@ -220,8 +154,8 @@ func TestDrainHandsBackWhatGocloudHolds(t *testing.T) {
 		b := q.broker(t, nil, nil)
 		js := newJobs(t, 300*time.Millisecond)
 		send(t, b, 60)
-		stop := js.work(t, b, 4, 0)
-		js.until(t, time.Minute, "some are done", func() bool { return js.done() >= 20 })
+		stop := js.work(b, 4, 0)
+		js.Until(time.Minute, "some are done", func() bool { return js.done() >= 20 })
 		if held, _ := q.count(); held <= 4 {
 			t.Fatalf("%d messages are held: gocloud has received nothing ahead, so there is nothing to test", held)
 		}
@@ -235,7 +169,7 @@ func TestDrainHandsBackWhatGocloudHolds(t *testing.T) {
 		if b.Stats().Returned == 0 {
 			t.Error("nothing was returned")
 		}
-		js.once(t, js.done())
+		js.Once(js.done())
 	})
 }
 
@@ -257,14 +191,14 @@ func TestSecondConsumerJoinsLate(t *testing.T) {
 				js := newJobs(t, 500*time.Millisecond)
 				first := q.broker(t, nil, set)
 				send(t, first, n)
-				stop := js.work(t, first, 20, 2*time.Second)
-				js.until(t, time.Minute, "some are done", func() bool { return js.done() > 300 })
+				stop := js.work(first, 20, 2*time.Second)
+				js.Until(time.Minute, "some are done", func() bool { return js.done() > 300 })
 				second := q.broker(t, nil, set)
-				stopSecond := js.work(t, second, 20, 2*time.Second)
-				js.until(t, 10*time.Minute, "the queue is empty", q.empty)
+				stopSecond := js.work(second, 20, 2*time.Second)
+				js.Until(10*time.Minute, "the queue is empty", q.empty)
 				stop()
 				stopSecond()
-				js.once(t, n)
+				js.Once(n)
 				if d := q.deliveries(); d < n+n/50 {
 					t.Errorf("%d deliveries of %d messages: none ran out, so there was nothing to test", d, n)
 				}

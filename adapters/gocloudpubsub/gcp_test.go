@@ -20,6 +20,7 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/proof"
 	"github.com/onceq/onceq/internal/testserver/testgcp"
 )
@@ -156,10 +157,7 @@ func brokerOnPubSub(t testing.TB, g *google, topic, sub string, o gocloudpubsub.
 		return gcppubsub.OpenSubscriptionByPath(g.subscriber, sub, &gcppubsub.SubscriptionOptions{ReceiveBatcherOptions: gocloudpubsub.NoPrefetch()})
 	}
 	o.Reopen = open
-	s, err := open(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(open(t.Context()))
 	b := makeBroker(t, theirsTopic(t, g, topic), s, o)
 	t.Cleanup(func() { empty(s) })
 	return b
@@ -178,12 +176,7 @@ func empty(s *pubsub.Subscription) {
 }
 
 func theirsTopic(t testing.TB, g *google, topic string) *pubsub.Topic {
-	t.Helper()
-	outlet, err := gcppubsub.OpenTopicByPath(g.publisher, topic, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return outlet
+	return must.Get(gcppubsub.OpenTopicByPath(g.publisher, topic, nil))
 }
 
 func (g *google) makeTopic(t testing.TB) string {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
+	"github.com/onceq/onceq/internal/must"
 )
 
 func TestMain(m *testing.M) { gocloudtest.Main(m) }
@@ -18,10 +19,7 @@ func TestMain(m *testing.M) { gocloudtest.Main(m) }
 // sleep for a while after an empty look.
 func makeBroker(t testing.TB, topic *pubsub.Topic, sub *pubsub.Subscription, o gocloudpubsub.Options) *gocloudpubsub.Broker {
 	t.Helper()
-	b, err := gocloudpubsub.New(topic, sub, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(gocloudpubsub.New(topic, sub, o))
 	t.Cleanup(func() {
 		letGo(sub)
 		b.Close()

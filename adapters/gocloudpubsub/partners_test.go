@@ -15,6 +15,8 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 // travellers are what one end sends and the other one must get unchanged.
@@ -70,12 +72,9 @@ func TestPartnersOnSQS(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			gocloudtest.Bubble(t, func(t *testing.T) {
-				c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
-				url := gocloudtest.MakeQueue(t, c, false, nil)
-				ours, err := awssqs.New(c, url, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := testaws.FakeClient(testaws.FakeSQS(t, nil))
+				url := testaws.MakeQueue(t, c, false, nil)
+				ours := must.Get(awssqs.New(c, url, nil))
 				topic := awssnssqs.OpenSQSTopic(t.Context(), c, url, nil)
 				sub := awssnssqs.OpenSubscription(t.Context(), c, url, &awssnssqs.SubscriptionOptions{
 					Raw:      name == "from ours", // else gocloud opens what looks like a notification
@@ -93,20 +92,14 @@ func TestPartnersOnPubSub(t *testing.T) {
 	g := dial(t, address, "shop")
 	topic := g.makeTopic(t)
 	sub := g.makeSubscription(t, topic, nil)
-	ours, err := gcppubsub.New(server, topic, sub, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	ours := must.Get(gcppubsub.New(server, topic, sub, nil))
 	theirs := brokerOnPubSub(t, g, topic, sub, gocloudpubsub.Options{})
 	travel(t, ours, theirs)
 	// gocloud's last receive is still under way, and would take what is sent now.
 	if err := theirs.Close(); err != nil {
 		t.Fatal(err)
 	}
-	theirs, err = gocloudpubsub.New(theirsTopic(t, g, topic), nil, gocloudpubsub.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	theirs = must.Get(gocloudpubsub.New(theirsTopic(t, g, topic), nil, gocloudpubsub.Options{}))
 	travel(t, theirs, ours)
 }
 
@@ -114,8 +107,8 @@ func TestPartnersOnPubSub(t *testing.T) {
 // are undone.
 func TestGocloudProducerOnSQS(t *testing.T) {
 	gocloudtest.Bubble(t, func(t *testing.T) {
-		c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
-		url := gocloudtest.MakeQueue(t, c, false, nil)
+		c := testaws.FakeClient(testaws.FakeSQS(t, nil))
+		url := testaws.MakeQueue(t, c, false, nil)
 		topic := awssnssqs.OpenSQSTopic(t.Context(), c, url, nil)
 		b := brokerOnSQS(t, c, url, gocloudpubsub.Options{Queue: url})
 		for _, want := range []*pubsub.Message{
@@ -151,8 +144,8 @@ func TestGocloudProducerOnSQS(t *testing.T) {
 // A message that has waited in gocloud for longer than its timeout is somebody else's by then.
 func TestWaitedTooLong(t *testing.T) {
 	gocloudtest.Bubble(t, func(t *testing.T) {
-		c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
-		url := gocloudtest.MakeQueue(t, c, false, nil)
+		c := testaws.FakeClient(testaws.FakeSQS(t, nil))
+		url := testaws.MakeQueue(t, c, false, nil)
 		b := brokerOnSQS(t, c, url, gocloudpubsub.Options{Queue: url})
 		// gocloud's receive goes on when nobody waits any more, and brings the message.
 		if ms, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Wait: 1500 * time.Millisecond}); err != nil || len(ms) > 0 {

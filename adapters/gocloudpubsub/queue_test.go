@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
-	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 // A Queue that is no URL: SQS's emulators take a name for one, and AWS answers each call with an
 // error that names no option. So New refuses it.
 func TestQueueIsNoURL(t *testing.T) {
-	c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
+	c := testaws.FakeClient(testaws.FakeSQS(t, nil))
 	sub := subscribeSQS(t.Context(), c, "https://sqs.us-east-1.amazonaws.com/000000000000/orders")
 	for _, queue := range []string{
 		"orders",

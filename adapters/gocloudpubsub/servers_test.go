@@ -12,8 +12,8 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
-	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/rig"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/internal/testserver/testgcp"
 )
@@ -30,7 +30,7 @@ func TestWorkersServer(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				c := s.Client(t)
-				url := gocloudtest.MakeQueue(t, c, fifo, map[string]string{string(types.QueueAttributeNameVisibilityTimeout): "30"})
+				url := testaws.MakeQueue(t, c, fifo, map[string]string{string(types.QueueAttributeNameVisibilityTimeout): "30"})
 				workOnServer(t, brokerOnSQS(t, c, url, gocloudpubsub.Options{Queue: url}), 6*time.Second)
 			})
 		}
@@ -63,15 +63,11 @@ func workOnServer(t *testing.T, b *gocloudpubsub.Broker, visibility time.Duratio
 		case key == fails && start == 1:
 			return onceq.RetryAfter(time.Second, errors.New("not yet"))
 		case key == long:
-			select {
-			case <-time.After(visibility + 2*time.Second):
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
+			return rig.Busy(ctx, visibility+2*time.Second)
 		}
 		return nil
 	}
-	stop := js.work(t, b, 4, visibility)
+	stop := js.work(b, 4, visibility)
 	var ms []broker.Outgoing
 	for i := range n {
 		m := broker.Outgoing{Body: []byte("b"), Meta: &broker.Meta{Key: strconv.Itoa(i)}}
@@ -87,13 +83,13 @@ func workOnServer(t *testing.T, b *gocloudpubsub.Broker, visibility time.Duratio
 		}
 		ms = ms[k:]
 	}
-	js.until(t, 2*time.Minute, "all jobs are acked", func() bool { return b.Stats().Acked >= n })
+	js.Until(2*time.Minute, "all jobs are acked", func() bool { return b.Stats().Acked >= n })
 	stop()
-	js.once(t, n)
-	if s := js.starts[fails]; s != 2 {
+	js.Once(n)
+	if s := js.Started[fails]; s != 2 {
 		t.Errorf("the job that fails once was started %d times", s)
 	}
-	if s := js.starts[long]; s != 1 {
+	if s := js.Started[long]; s != 1 {
 		t.Errorf("the long job was started %d times", s)
 	}
 	t.Logf("%+v", b.Stats())

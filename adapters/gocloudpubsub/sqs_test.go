@@ -3,7 +3,6 @@ package gocloudpubsub_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strconv"
 	"testing"
 	"time"
@@ -15,9 +14,9 @@ import (
 
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/gocloudpubsub"
-	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/proof"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/sqsfake"
@@ -33,7 +32,7 @@ func TestConformanceSQS(t *testing.T) {
 	}{{"standard", false, sqsfake.StaleWork}, {"standard-void", false, sqsfake.StaleIgnored}, {"fifo", true, sqsfake.StaleRandom}} {
 		t.Run(c.name, func(t *testing.T) {
 			h := onSQS(c.fifo, true, func(t testing.TB) *sqs.Client {
-				return gocloudtest.Client(gocloudtest.FakeSQS(t, &sqsfake.Options{StaleHandles: c.stale}))
+				return testaws.FakeClient(testaws.FakeSQS(t, &sqsfake.Options{StaleHandles: c.stale}))
 			})
 			virtual(&h)
 			h.Slack = time.Second + time.Millisecond
@@ -45,7 +44,7 @@ func TestConformanceSQS(t *testing.T) {
 
 // TestConformanceSQSByGocloud checks the Broker without the queue's URL: gocloud alone settles.
 func TestConformanceSQSByGocloud(t *testing.T) {
-	h := onSQS(false, false, func(t testing.TB) *sqs.Client { return gocloudtest.Client(gocloudtest.FakeSQS(t, nil)) })
+	h := onSQS(false, false, func(t testing.TB) *sqs.Client { return testaws.FakeClient(testaws.FakeSQS(t, nil)) })
 	virtual(&h)
 	h.Slack = 2*time.Second + time.Millisecond // gocloud nacks for a second
 	brokertest.Run(t, h)
@@ -88,7 +87,7 @@ func onSQS(fifo, known bool, client func(testing.TB) *sqs.Client) brokertest.Har
 		},
 		Missing: func(t testing.TB) broker.Broker {
 			c := client(t)
-			url := gocloudtest.MakeQueue(t, c, fifo, nil)
+			url := testaws.MakeQueue(t, c, fifo, nil)
 			if _, err := c.DeleteQueue(t.Context(), &sqs.DeleteQueueInput{QueueUrl: &url}); err != nil {
 				t.Fatal(err)
 			}
@@ -106,20 +105,13 @@ func openSQS(t testing.TB, c *sqs.Client, fifo, known bool, o brokertest.QueueOp
 	as := map[string]string{string(types.QueueAttributeNameVisibilityTimeout): inSeconds(o.Visibility)}
 	var q brokertest.Queue
 	if o.MaxReceives > 0 {
-		url := gocloudtest.MakeQueue(t, c, fifo, as)
+		url := testaws.MakeQueue(t, c, fifo, as)
 		// The letters are read by our own driver: it sees what gocloud's reader would see.
-		letters, err := awssqs.New(c, url, &awssqs.Options{LongPoll: 20 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		letters := must.Get(awssqs.New(c, url, &awssqs.Options{LongPoll: 20 * time.Second}))
 		q.DeadLetters = letters
-		out, err := c.GetQueueAttributes(t.Context(), &sqs.GetQueueAttributesInput{QueueUrl: &url, AttributeNames: []types.QueueAttributeName{"QueueArn"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		as["RedrivePolicy"] = fmt.Sprintf(`{"deadLetterTargetArn":%q,"maxReceiveCount":"%d"}`, out.Attributes["QueueArn"], o.MaxReceives)
+		as["RedrivePolicy"] = testaws.Redrives(t, c, url, o.MaxReceives)
 	}
-	url := gocloudtest.MakeQueue(t, c, fifo, as)
+	url := testaws.MakeQueue(t, c, fifo, as)
 	options := gocloudpubsub.Options{Ordered: fifo}
 	if options.Queue = url; !known {
 		options.Queue, options.Visibility = "", o.Visibility
@@ -133,19 +125,7 @@ func openSQS(t testing.TB, c *sqs.Client, fifo, known bool, o brokertest.QueueOp
 			t.Error(err)
 		}
 	})
-	n := 0
-	q.SendRaw = func(ctx context.Context, body []byte, attributes map[string]string) error {
-		in := &sqs.SendMessageInput{QueueUrl: &url, MessageBody: new(string(body)), MessageAttributes: map[string]types.MessageAttributeValue{}}
-		for name, v := range attributes {
-			in.MessageAttributes[name] = types.MessageAttributeValue{DataType: new("String"), StringValue: &v}
-		}
-		if fifo {
-			n++
-			in.MessageGroupId, in.MessageDeduplicationId = new("raw"), new(fmt.Sprint("raw-", n))
-		}
-		_, err := c.SendMessage(ctx, in)
-		return err
-	}
+	q.SendRaw = testaws.RawSends(c, url)
 	return q
 }
 

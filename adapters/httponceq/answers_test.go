@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/httponceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // A refusal that the handler began after the request's end tells of that end, perhaps, so the next
@@ -129,10 +130,7 @@ func TestAnswersOfAServer(t *testing.T) {
 		ask := func(h http.Handler) (said, trailer string) {
 			s := httptest.NewServer(h)
 			defer s.Close()
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, strings.NewReader("b"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL, strings.NewReader("b")))
 			r.Header.Set("Idempotency-Key", "k")
 			a, err := s.Client().Do(r)
 			if err != nil {

@@ -1,7 +1,7 @@
 // Package httponceq lets an HTTP server answer each request once, by the Idempotency-Key header. A
 // client that has lost an answer asks again with the same key, and gets the first answer, whatever
-// crashed meanwhile. The package is built on [onceq.Do]. So the answers are kept in a dedupe store,
-// and requests that come at once, to any number of processes, get one run.
+// crashed meanwhile. The package is built on [onceq.Do] and keeps the answers in a dedupe store.
+// Requests that come at the same time, to any number of processes, get one run.
 //
 //	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: "payments"})
 //	once, err := httponceq.New(p, httponceq.Options{Client: whoAsks})

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/onceq/onceq/adapters/httponceq"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // The rule: the first answer is what it would be without the middleware, headers of handlers
@@ -75,10 +76,7 @@ func TestWrongContentLength(t *testing.T) {
 	defer s.Close()
 	for _, n := range []string{"100", "5"} {
 		for range 2 {
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"?n="+n, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, s.URL+"?n="+n, nil))
 			r.Header.Set("Idempotency-Key", n)
 			a, err := s.Client().Do(r)
 			if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/onceq/onceq/adapters/httponceq"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/rig"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -34,21 +35,12 @@ const scope = "payments"
 // server is the middleware around f, on a store of its own.
 func server(t *testing.T, o httponceq.Options, f http.HandlerFunc) (http.Handler, dedupe.Store) {
 	t.Helper()
-	store, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: scope})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(memstore.New(nil))
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: scope}))
 	if o.Client == nil {
 		o.Client = basic
 	}
-	once, err := httponceq.New(p, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	once := must.Get(httponceq.New(p, o))
 	return once(f), store
 }
 
@@ -387,14 +379,8 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := rig.NewStore(t)
 		store.Fails(errors.New("no connection"), onceqtest.Claim, onceqtest.Settle)
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: scope})
-		if err != nil {
-			t.Fatal(err)
-		}
-		once, err := httponceq.New(p, httponceq.Options{Client: httponceq.OneClient})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{Store: store, Scope: scope}))
+		once := must.Get(httponceq.New(p, httponceq.Options{Client: httponceq.OneClient}))
 		runs := 0
 		a := post(once(counting(&runs)), "k", "")
 		want(t, a, 503, false, "this request did nothing")
@@ -406,16 +392,9 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 }
 
 func TestNewRefuses(t *testing.T) {
-	store, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(memstore.New(nil))
 	with := func(s dedupe.Store) *onceq.Processor {
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: s, Scope: scope})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
+		return must.Get(onceq.NewProcessor(onceq.ProcessorConfig{Store: s, Scope: scope}))
 	}
 	for text, c := range map[string]struct {
 		p *onceq.Processor

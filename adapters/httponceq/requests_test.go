@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/adapters/httponceq"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // send gives a request with a key to h.
@@ -235,10 +236,7 @@ func TestDocs(t *testing.T) {
 // A request that was made by hand may have no body at all.
 func TestNoBody(t *testing.T) {
 	h, _ := server(t, httponceq.Options{Client: httponceq.OneClient}, counting(new(int)))
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/orders", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, "/orders", nil))
 	r.Header.Set("Idempotency-Key", "k")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)

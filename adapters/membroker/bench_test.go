@@ -7,6 +7,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 const benchBatch = 10
@@ -32,10 +33,7 @@ func BenchmarkRound(b *testing.B) {
 }
 
 func benchRound(b *testing.B, out []broker.Outgoing) {
-	q, err := membroker.New(nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	q := must.Get(membroker.New(nil))
 	rs := make([]broker.Receipt, benchBatch)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -77,10 +75,7 @@ func benchDepth(b *testing.B, depth int) {
 	ctx := context.Background()
 	out := benchMessages(nil)
 	fill := func(b *testing.B) (*membroker.Broker, []broker.Receipt) {
-		q, err := membroker.New(nil)
-		if err != nil {
-			b.Fatal(err)
-		}
+		q := must.Get(membroker.New(nil))
 		for range depth / benchBatch {
 			if _, err := q.Send(ctx, out); err != nil {
 				b.Fatal(err)
@@ -141,10 +136,7 @@ func benchDepth(b *testing.B, depth int) {
 
 // BenchmarkHandOver is one message at a time from a sender to receives that wait.
 func BenchmarkHandOver(b *testing.B) {
-	q, err := membroker.New(nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	q := must.Get(membroker.New(nil))
 	ctx := context.Background()
 	done := make(chan error, 1)
 	n := b.N

@@ -7,6 +7,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
+	"github.com/onceq/onceq/internal/must"
 )
 
 func TestConformance(t *testing.T) {
@@ -40,11 +41,7 @@ func openQueue(t testing.TB, p membroker.Preset, o brokertest.QueueOptions) brok
 }
 
 func newBroker(t testing.TB, o membroker.Options) *membroker.Broker {
-	b, err := membroker.New(&o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return must.Get(membroker.New(&o))
 }
 
 var _ broker.Broker = (*membroker.Broker)(nil)

@@ -5,13 +5,11 @@ import (
 
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 func TestDescribe(t *testing.T) {
-	b, err := membroker.New(&membroker.Options{Name: "orders"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(membroker.New(&membroker.Options{Name: "orders"}))
 	if got, want := b.Describe(), (broker.Description{System: "onceq_memory", Name: "orders"}); got != want {
 		t.Errorf("it is %+v, want %+v", got, want)
 	}

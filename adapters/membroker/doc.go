@@ -31,7 +31,7 @@
 //     changes nothing under any preset. On a standard queue of SQS it may also work, as sqsfake
 //     shows.
 //   - A receipt that this broker never gave out is answered ErrReceiptExpired.
-//   - Throttled is a receive with Wait 0. A receive that waits gets no messages.
+//   - "Throttled" is for a receive with Wait 0. A receive that waits gets no messages.
 //
 // # Order
 //

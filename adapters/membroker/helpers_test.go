@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/retry"
 )
 
@@ -29,10 +30,7 @@ type queue struct {
 
 func open(t *testing.T, o membroker.Options) queue {
 	t.Helper()
-	b, err := membroker.New(&o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(membroker.New(&o))
 	return queue{b, t, o.Preset}
 }
 

@@ -19,17 +19,14 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // benchTel records into an SDK as a program would: with a reader that is never read.
 func benchTel(tb testing.TB, o otelonceq.Options, more ...sdkmetric.Option) *otelonceq.Telemetry {
 	tb.Helper()
 	o.MeterProvider = sdkmetric.NewMeterProvider(append(more, sdkmetric.WithReader(sdkmetric.NewManualReader()))...)
-	tel, err := otelonceq.New(&o)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return tel
+	return must.Get(otelonceq.New(&o))
 }
 
 // doneRecord is that of a job like any other.
@@ -108,26 +105,17 @@ func inAHandler(tb testing.TB, f func(run func())) {
 	tel := benchTel(tb, otelonceq.Options{TracerProvider: sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))})
 	rig := &spanRig{o: tel.Observer(), rec: doneRecord()}
 	queue := newQueue(tb, "orders")
-	store, err := memstore.New(nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	store := must.Get(memstore.New(nil))
 	done := make(chan struct{})
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Store: store, Scope: "bench", Logger: slog.New(slog.DiscardHandler),
 		Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 			defer close(done)
 			f(func() { rig.run(context.Background(), j) })
 			return nil
 		}),
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	}))
+	w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue}))
 	sent := message("charge", "A-1")
 	sent.Attributes = map[string]string{broker.TraceAttribute: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"}
 	if err := onceq.SendOne(tb.Context(), queue, &sent); err != nil {
@@ -195,14 +183,8 @@ func BenchmarkWorker(b *testing.B) {
 func perJob(b *testing.B, tel *otelonceq.Telemetry) float64 {
 	b.Helper()
 	const jobs = 20_000
-	raw, err := membroker.New(&membroker.Options{Name: "orders"})
-	if err != nil {
-		b.Fatal(err)
-	}
-	bare, err := memstore.New(&memstore.Options{MaxRecords: 100_000})
-	if err != nil {
-		b.Fatal(err)
-	}
+	raw := must.Get(membroker.New(&membroker.Options{Name: "orders"}))
+	bare := must.Get(memstore.New(&memstore.Options{MaxRecords: 100_000}))
 	var queue broker.Broker = raw
 	var store dedupe.Store = bare
 	c := onceq.ProcessorConfig{Scope: "bench", Logger: slog.New(slog.DiscardHandler)}
@@ -219,14 +201,8 @@ func perJob(b *testing.B, tel *otelonceq.Telemetry) float64 {
 		}
 		return nil
 	})
-	p, err := onceq.NewProcessor(c)
-	if err != nil {
-		b.Fatal(err)
-	}
-	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 64})
-	if err != nil {
-		b.Fatal(err)
-	}
+	p := must.Get(onceq.NewProcessor(c))
+	w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 64}))
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	began := time.Now()

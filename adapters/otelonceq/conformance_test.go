@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/dedupetest"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // A decorated broker keeps the contract, with a span around everything.
@@ -27,17 +28,11 @@ func TestBrokerConformance(t *testing.T) {
 					options := membroker.Options{Preset: p, Visibility: o.Visibility}
 					var q brokertest.Queue
 					if o.MaxReceives > 0 {
-						letters, err := membroker.New(&membroker.Options{Preset: p, Visibility: o.Visibility})
-						if err != nil {
-							t.Fatal(err)
-						}
+						letters := must.Get(membroker.New(&membroker.Options{Preset: p, Visibility: o.Visibility}))
 						options.Redrive = &membroker.Redrive{MaxReceives: o.MaxReceives, To: letters}
 						q.DeadLetters = r.tel.Broker(letters)
 					}
-					b, err := membroker.New(&options)
-					if err != nil {
-						t.Fatal(err)
-					}
+					b := must.Get(membroker.New(&options))
 					q.Broker, q.Close, q.SendRaw = r.tel.Broker(b), b.Close, b.SendRaw
 					return q
 				},
@@ -57,10 +52,7 @@ func TestStoreConformance(t *testing.T) {
 	dedupetest.Run(t, dedupetest.Harness{
 		Virtual: true,
 		Open: func(t testing.TB) dedupetest.Subject {
-			s, err := memstore.New(nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(memstore.New(nil))
 			return dedupetest.Subject{Store: newRig(t, rigOptions{noTraces: true}).tel.Store(s)}
 		},
 	})

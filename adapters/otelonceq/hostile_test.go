@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/otelonceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // Whoever may send chooses the attributes of a message. A context that is none is as if there were
@@ -113,14 +114,8 @@ func TestLostPartsAreBounded(t *testing.T) {
 	r := newRig(t, rigOptions{Options: otelonceq.Options{Propagator: byBaggage{}}})
 	full := &answers{Broker: &oneAttribute{r.raw}}
 	for i := range 100 {
-		member, err := baggage.NewMemberRaw(fmt.Sprint("key", i), "v")
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := baggage.New(member)
-		if err != nil {
-			t.Fatal(err)
-		}
+		member := must.Get(baggage.NewMemberRaw(fmt.Sprint("key", i), "v"))
+		b := must.Get(baggage.New(member))
 		m := message("charge", fmt.Sprint(i))
 		if err := onceq.SendOne(baggage.ContextWithBaggage(t.Context(), b), r.tel.Sender(full), &m); err != nil {
 			t.Fatal(err)
@@ -152,14 +147,8 @@ func TestAmbientSpan(t *testing.T) {
 	for _, parent := range []bool{false, true} {
 		t.Run(fmt.Sprint("parent ", parent), func(t *testing.T) {
 			bubble(t, rigOptions{Options: otelonceq.Options{Parent: parent}}, func(t *testing.T, r *rig) {
-				p, err := onceq.NewProcessor(r.config(succeed))
-				if err != nil {
-					t.Fatal(err)
-				}
-				batches, err := p.Batches(onceq.BatchConfig{DeadLetter: r.dead})
-				if err != nil {
-					t.Fatal(err)
-				}
+				p := must.Get(onceq.NewProcessor(r.config(succeed)))
+				batches := must.Get(p.Batches(onceq.BatchConfig{DeadLetter: r.dead}))
 				m := message("charge", "A-1")
 				if err := onceq.Fill([]broker.Outgoing{m}); err != nil {
 					t.Fatal(err)

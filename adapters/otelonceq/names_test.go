@@ -20,6 +20,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/must"
 )
 
 var update = flag.Bool("update", false, "write testdata/names.txt as the code is now")
@@ -36,10 +37,7 @@ func TestNames(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.Get(os.ReadFile(golden))
 		if string(want) != got {
 			t.Errorf("the scrape has\n%s\nwant\n%s", got, want)
 		}
@@ -97,10 +95,7 @@ func everything(t *testing.T, r *rig) families {
 	r.seat("orders")
 	r.addPause(control.Rule{Do: control.Pause, Queue: "orders", Scope: "orders:refund"})
 	// A message without room for a context.
-	narrow, err := membroker.New(&membroker.Options{Name: "mails", Preset: membroker.SQSStandard})
-	if err != nil {
-		t.Fatal(err)
-	}
+	narrow := must.Get(membroker.New(&membroker.Options{Name: "mails", Preset: membroker.SQSStandard}))
 	crowded := message("mail", "M-1")
 	crowded.Attributes = make(map[string]string)
 	for i := range 9 {
@@ -124,10 +119,7 @@ func everything(t *testing.T, r *rig) families {
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
 	<-time.After(10 * time.Minute)
-	letters, err := dlq.New(r.letter, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	letters := must.Get(dlq.New(r.letter, nil))
 	if _, err := letters.Replay(t.Context(), dlq.ReplayOptions{To: r.queue, Each: r.tel.Letters("orders", nil)}); err != nil {
 		t.Fatal(err)
 	}

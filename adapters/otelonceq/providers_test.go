@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/otelonceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // succeed is a handler that does nothing.
@@ -42,10 +43,7 @@ func TestScopesNameTheConventions(t *testing.T) {
 			t.Errorf("a span is of %+v", s)
 		}
 		reader := sdkmetric.NewManualReader()
-		tel, err := otelonceq.New(&otelonceq.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})
-		if err != nil {
-			t.Fatal(err)
-		}
+		tel := must.Get(otelonceq.New(&otelonceq.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))}))
 		if _, err := tel.Broker(r.raw).Send(t.Context(), []broker.Outgoing{{Body: []byte("a")}}); err != nil {
 			t.Fatal(err)
 		}
@@ -86,10 +84,7 @@ func TestProvidersAreShutDown(t *testing.T) {
 		if n := r.done("A-1", "A-2", "A-3"); n != 3 {
 			t.Errorf("%d of 3 jobs are done", n)
 		}
-		reg, err := r.tel.Worker(w) // as well as everything else
-		if err != nil {
-			t.Fatal(err)
-		}
+		reg := must.Get(r.tel.Worker(w)) // as well as everything else
 		if err := errors.Join(reg.Unregister(), reg.Unregister()); err != nil {
 			t.Error(err)
 		}
@@ -112,10 +107,7 @@ func TestTwoTelemetries(t *testing.T) {
 				if shared {
 					o.MeterProvider = r.meters
 				}
-				second, err := otelonceq.New(&o)
-				if err != nil {
-					t.Fatal(err)
-				}
+				second := must.Get(otelonceq.New(&o))
 				c := r.config(succeed)
 				first := r.worker(c, onceq.WorkerConfig{Concurrency: 1})
 				r.send(message("charge", "A-1"), message("charge", "A-2"))
@@ -167,10 +159,7 @@ func sumOf(t *testing.T, reader sdkmetric.Reader, name string) (n int64) {
 // An exporter that asks for differences gets each job once.
 func TestDeltas(t *testing.T) {
 	reader := sdkmetric.NewManualReader(sdkmetric.WithTemporalitySelector(func(sdkmetric.InstrumentKind) metricdata.Temporality { return metricdata.DeltaTemporality }))
-	tel, err := otelonceq.New(&otelonceq.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	tel := must.Get(otelonceq.New(&otelonceq.Options{MeterProvider: sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))}))
 	for round, jobs := range []int64{3, 0, 5} {
 		for range jobs {
 			tel.Observer().JobEnded(context.Background(), doneRecord())

@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/otelonceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // depth is a broker that tells what a test says.
@@ -218,18 +219,9 @@ func TestWorkerGauges(t *testing.T) {
 
 func TestWorkerUnregister(t *testing.T) {
 	r := newRig(t, rigOptions{noTraces: true})
-	p, err := onceq.NewProcessor(r.config(onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil })))
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := p.Worker(r.queue, onceq.WorkerConfig{DeadLetter: r.dead})
-	if err != nil {
-		t.Fatal(err)
-	}
-	reg, err := r.tel.Worker(w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(onceq.NewProcessor(r.config(onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }))))
+	w := must.Get(p.Worker(r.queue, onceq.WorkerConfig{DeadLetter: r.dead}))
+	reg := must.Get(r.tel.Worker(w))
 	r.want(r.scrape(), 0, "worker_slots", "queue=orders")
 	for range 2 {
 		if err := reg.Unregister(); err != nil {
@@ -253,10 +245,7 @@ func TestWorkerTwice(t *testing.T) {
 	r := newRig(t, rigOptions{noTraces: true})
 	w := &staffed{"orders"}
 	for _, w := range []*staffed{w, w, {"orders"}} {
-		reg, err := r.tel.Worker(w)
-		if err != nil {
-			t.Fatal(err)
-		}
+		reg := must.Get(r.tel.Worker(w))
 		defer func() {
 			if err := reg.Unregister(); err != nil {
 				t.Error(err)
@@ -264,10 +253,7 @@ func TestWorkerTwice(t *testing.T) {
 		}()
 	}
 	r.want(r.scrape(), 6, "worker_slots", "queue=orders")
-	first, err := r.tel.Worker(w)
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := must.Get(r.tel.Worker(w))
 	for range 5 { // once counts
 		if err := first.Unregister(); err != nil {
 			t.Error(err)

@@ -28,6 +28,7 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/must"
 	rigs "github.com/onceq/onceq/internal/rig"
 )
 
@@ -86,12 +87,7 @@ func newRig(tb testing.TB, o rigOptions) *rig {
 }
 
 func newQueue(tb testing.TB, name string) *membroker.Broker {
-	tb.Helper()
-	b, err := membroker.New(&membroker.Options{Name: name})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return b
+	return must.Get(membroker.New(&membroker.Options{Name: name}))
 }
 
 // config is that of a Processor with the rig's telemetry.
@@ -104,17 +100,11 @@ func (r *rig) config(h onceq.Handler) onceq.ProcessorConfig {
 
 func (r *rig) worker(c onceq.ProcessorConfig, w onceq.WorkerConfig) *onceq.Worker {
 	r.Helper()
-	p, err := onceq.NewProcessor(c)
-	if err != nil {
-		r.Fatal(err)
-	}
+	p := must.Get(onceq.NewProcessor(c))
 	if w.DeadLetter == nil {
 		w.DeadLetter = r.dead
 	}
-	worker, err := p.Worker(r.queue, w)
-	if err != nil {
-		r.Fatal(err)
-	}
+	worker := must.Get(p.Worker(r.queue, w))
 	if _, err := r.tel.Worker(worker); err != nil {
 		r.Fatal(err)
 	}
@@ -271,10 +261,7 @@ var errBoom = errors.New("boom")
 // replay sends all letters back.
 func (r *rig) replay() {
 	r.Helper()
-	letters, err := dlq.New(r.dead, nil)
-	if err != nil {
-		r.Fatal(err)
-	}
+	letters := must.Get(dlq.New(r.dead, nil))
 	report, err := letters.Replay(r.Context(), dlq.ReplayOptions{To: r.queue, Each: r.tel.Letters("orders", nil)})
 	if err != nil || report.Replayed == 0 {
 		r.Fatal(report, err)
@@ -294,10 +281,7 @@ func (otelNothing) Fields() []string { return []string{"none"} }
 // ends.
 func (r *rig) seat(queue string) {
 	r.Helper()
-	s, err := controlstore.NewSeat(r.bare, controlstore.SeatOptions{Queue: queue, Owner: "w-1"})
-	if err != nil {
-		r.Fatal(err)
-	}
+	s := must.Get(controlstore.NewSeat(r.bare, controlstore.SeatOptions{Queue: queue, Owner: "w-1"}))
 	ctx, stop := context.WithCancel(r.Context())
 	r.Cleanup(stop)
 	if err := s.Beat(ctx, &control.WorkerStatus{}); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // away is a store that does not answer while it is told to.
@@ -41,10 +42,7 @@ func TestSeatsAndRules(t *testing.T) {
 		r.seat("orders")
 		r.seat("mails")
 		// A worker that died: it is not counted once its seat is over.
-		died, err := controlstore.NewSeat(r.bare, controlstore.SeatOptions{Queue: "orders", Owner: "w-9"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		died := must.Get(controlstore.NewSeat(r.bare, controlstore.SeatOptions{Queue: "orders", Owner: "w-9"}))
 		if err := died.Beat(t.Context(), &control.WorkerStatus{}); err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/adapters/otelonceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // wantEnded checks that each span that was started has ended once.
@@ -213,10 +214,7 @@ func TestSettleSpan(t *testing.T) {
 // A job within a job: Do's span is inside the handler's, and its end does not end that one.
 func TestDoSpan(t *testing.T) {
 	bubble(t, rigOptions{}, func(t *testing.T, r *rig) {
-		p, err := onceq.NewProcessor(r.config(nil))
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(onceq.NewProcessor(r.config(nil)))
 		h := onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 			for range 2 { // the second call gets the first one's result, and does not run
 				_, err := onceq.Do(ctx, p, dedupe.Key{Key: "inner"}, nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil })

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestConformance runs each case on a queue of its own, all in one table.
@@ -46,11 +47,7 @@ func harness(pool func(t testing.TB) *pgxpool.Pool) brokertest.Harness {
 			}}
 		},
 		Missing: func(t testing.TB) broker.Broker {
-			q, err := New(pool(t), "missing", &Options{Table: "no_such_table", Poll: 10 * time.Millisecond})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return q
+			return must.Get(New(pool(t), "missing", &Options{Table: "no_such_table", Poll: 10 * time.Millisecond}))
 		},
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestDelayBeyondRetention: a job that was delayed beyond its worker's Retention runs when it is
@@ -23,14 +24,11 @@ func TestDelayBeyondRetention(t *testing.T) {
 	}
 	none(t, q, "before it is due")
 	exec(t, pool, "UPDATE onceq_messages SET due = clock_timestamp() WHERE queue = $1", q.name)
-	store, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(memstore.New(nil))
 	ctx, ran := context.WithCancel(t.Context())
 	defer ran()
 	runs := 0
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { runs++; ran(); return nil }),
 		Observer: ends(func(r *onceq.JobReport) {
 			if r.Outcome != onceq.OutcomeDone {
@@ -39,14 +37,8 @@ func TestDelayBeyondRetention(t *testing.T) {
 			}
 		}),
 		Store: store, Scope: "test", Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := p.Worker(q, onceq.WorkerConfig{DeadLetter: dead})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
+	w := must.Get(p.Worker(q, onceq.WorkerConfig{DeadLetter: dead}))
 	if err := w.Run(ctx); err != nil || runs != 1 {
 		t.Errorf("%d runs, %v", runs, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/pgkit/pgtest"
 	"github.com/onceq/onceq/internal/tablequeue/tabletest"
 )
@@ -32,10 +33,7 @@ var (
 // newQueue makes a queue with its table, which may be there already.
 func newQueue(tb testing.TB, db DB, name string, o *Options) *Queue {
 	tb.Helper()
-	q, err := New(db, name, o)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	q := must.Get(New(db, name, o))
 	if err := q.Migrate(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // Of 40,000 letters any number can be replayed: those that the plan lists, and no others, although
@@ -29,10 +30,7 @@ func TestReplayOfFewOfManyLetters(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	letters, err := dlq.New(dead, &dlq.Options{Name: "orders-dead"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	letters := must.Get(dlq.New(dead, &dlq.Options{Name: "orders-dead"}))
 	plan, err := letters.PlanReplay(t.Context(), dlq.ReplayOptions{To: orders, Filter: dlq.Filter{Max: most}})
 	if err != nil || len(plan.Letters) != most {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/pgkit/pgtest"
 	"github.com/onceq/onceq/internal/tablequeue"
 )
@@ -258,15 +259,9 @@ func TestSplit(t *testing.T) {
 // TestNoRoomForLocks: where the server's table of locks is full, because of others, nothing was
 // written, and repeating is right; of the user's transaction, the whole transaction.
 func TestNoRoomForLocks(t *testing.T) {
-	pool, err := pgxpool.New(t.Context(), "postgres://localhost:1/none")
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := must.Get(pgxpool.New(t.Context(), "postgres://localhost:1/none"))
 	defer pool.Close()
-	q, err := New(pool, "q", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := must.Get(New(pool, "q", nil))
 	full := &pgconn.PgError{Severity: "ERROR", Message: "out of shared memory", Code: "53200"}
 	if err := q.explain(t.Context(), tablequeue.CallAck, full); !errors.Is(err, broker.ErrThrottled) || !errors.Is(err, full) {
 		t.Errorf("an ack is answered %v", err)

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/pgkit/pgtest"
 	"github.com/onceq/onceq/internal/tablequeue"
@@ -209,10 +210,7 @@ func TestSearchPath(t *testing.T) {
 
 // TestNewRefuses: each field is checked, and named with its limit.
 func TestNewRefuses(t *testing.T) {
-	pool, err := pgxpool.New(t.Context(), "postgres://localhost:1/none")
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := must.Get(pgxpool.New(t.Context(), "postgres://localhost:1/none"))
 	defer pool.Close()
 	var none *pgxpool.Pool
 	for _, c := range []struct {

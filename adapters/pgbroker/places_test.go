@@ -6,6 +6,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
@@ -36,10 +37,7 @@ func TestReceiveAmidChange(t *testing.T) {
 			m := next(t, other, "x")
 			exec(t, admin, "UPDATE onceq_messages SET due = clock_timestamp() - interval '1 hour' WHERE queue = $1", other.name)
 			send(t, other, bodies("", "y")...)
-			q, err := New(work, other.name, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			q := must.Get(New(work, other.name, nil))
 			gate := begin(t, admin, pgx.TxOptions{})
 			exec(t, gate, "SELECT pg_advisory_xact_lock(1)")
 			got := make(chan []*broker.Message, 1)

@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/adapters/pgbroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/pgstore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
@@ -30,15 +31,9 @@ func TestWorker(t *testing.T) {
 	defer stop()
 	url := testpg.New(t).URL
 	open := func(name string) *pgxpool.Pool {
-		c, err := pgxpool.ParseConfig(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(pgxpool.ParseConfig(url))
 		c.MaxConns, c.ConnConfig.RuntimeParams["application_name"] = 6, name
-		pool, err := pgxpool.NewWithConfig(ctx, c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pool := must.Get(pgxpool.NewWithConfig(ctx, c))
 		t.Cleanup(pool.Close)
 		return pool
 	}
@@ -93,17 +88,11 @@ func TestWorker(t *testing.T) {
 				return err
 			})
 		}), nil)
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 			Handler: mux, Store: store, Scope: "orders", Lease: 5 * time.Second, Logger: slog.New(slog.DiscardHandler),
 			Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return 10 * time.Millisecond }, MaxAttempts: -1},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 20, Visibility: 5 * time.Second})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
+		w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 20, Visibility: 5 * time.Second}))
 		workers.Go(func() {
 			if err := w.Run(working); err != nil {
 				t.Errorf("worker %d: %v", i, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // BenchmarkJobs empties a queue with a Worker whose store is in the same file: receive, claim,
@@ -47,7 +48,7 @@ func drain(b *testing.B, f *file, orders, dead *Queue, concurrency, jobs int) {
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()
 	var done atomic.Int64
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Store: f.store, Scope: "orders", Logger: slog.New(slog.DiscardHandler),
 		Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
 			if done.Add(1) == int64(jobs) {
@@ -55,14 +56,8 @@ func drain(b *testing.B, f *file, orders, dead *Queue, concurrency, jobs int) {
 			}
 			return nil
 		}),
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
-	w, err := p.Worker(orders, onceq.WorkerConfig{DeadLetter: dead, Concurrency: concurrency})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}))
+	w := must.Get(p.Worker(orders, onceq.WorkerConfig{DeadLetter: dead, Concurrency: concurrency}))
 	if err := w.Run(ctx); err != nil {
 		b.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/broker/brokertest"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestConformance runs in virtual time: the file's locks are waited for with Go's timers, and
@@ -42,11 +43,7 @@ func TestConformance(t *testing.T) {
 		},
 		Missing: func(t testing.TB) broker.Broker {
 			f := openFile(t, tempFile(t))
-			q, err := New(f.store, "missing", &Options{Table: "no_such_table", Poll: 10 * time.Millisecond})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return q
+			return must.Get(New(f.store, "missing", &Options{Table: "no_such_table", Poll: 10 * time.Millisecond}))
 		},
 	})
 }

@@ -9,7 +9,9 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/tablequeue/tabletest"
+	"github.com/onceq/onceq/internal/testserver/testsqlite"
 	_ "modernc.org/sqlite"
 )
 
@@ -29,29 +31,14 @@ func tempFile(tb testing.TB) string {
 // openFile opens the file at path as another process would.
 func openFile(tb testing.TB, path string) *file {
 	tb.Helper()
-	db, err := sql.Open("sqlite", sqlitestore.DSN(path))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { db.Close() })
-	store, err := sqlitestore.New(db, nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	tb.Cleanup(func() { store.Close() })
-	if err := store.Migrate(tb.Context()); err != nil {
-		tb.Fatal(err)
-	}
+	db, store := testsqlite.Open(tb, path, nil)
 	return &file{tb, path, db, store}
 }
 
 // queue makes a queue with its table, which may be there already.
 func (f *file) queue(name string, o *Options) *Queue {
 	f.Helper()
-	q, err := New(f.store, name, o)
-	if err != nil {
-		f.Fatal(err)
-	}
+	q := must.Get(New(f.store, name, o))
 	if err := q.Migrate(f.Context()); err != nil {
 		f.Fatal(err)
 	}
@@ -90,17 +77,8 @@ var (
 	send   = tabletest.Send
 	none   = tabletest.None
 	ack    = tabletest.Ack
+	take   = tabletest.Receive
 )
-
-// take receives what is there, at most n.
-func take(tb testing.TB, r broker.Receiver, n int) []*broker.Message {
-	tb.Helper()
-	ms, err := r.Receive(tb.Context(), broker.ReceiveOptions{Max: n})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return ms
-}
 
 // one receives the one message that is there.
 func one(tb testing.TB, r broker.Receiver) *broker.Message {

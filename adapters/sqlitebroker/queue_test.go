@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/sqlitewriter"
 	"github.com/onceq/onceq/internal/storetest"
 	"github.com/onceq/onceq/internal/tablequeue/tabletest"
@@ -68,10 +69,7 @@ func TestOneCommit(t *testing.T) {
 func TestMissingTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := openFile(t, tempFile(t))
-		q, err := New(f.store, "orders", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := must.Get(New(f.store, "orders", nil))
 		tx := f.begin()
 		var wg sync.WaitGroup
 		wg.Go(func() {
@@ -393,10 +391,7 @@ func TestMigrateRefuses(t *testing.T) {
 	if err := q.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "table onceq_messages is of version 2, made by a newer sqlitebroker") {
 		t.Errorf("a newer table: %v", err)
 	}
-	other, err := New(f.store, "orders", &Options{Table: "onceq_dedupe"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(New(f.store, "orders", &Options{Table: "onceq_dedupe"}))
 	if err := other.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "is no table of messages") {
 		t.Errorf("another table: %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestWorker: two processes work on one file, some jobs fail, some messages are sent twice, and the
@@ -79,17 +80,11 @@ func TestWorker(t *testing.T) {
 		var workers sync.WaitGroup
 		work := func(ctx context.Context, f *file) (ended chan error) {
 			queue, letters := f.queue("orders", nil), f.queue("letters", nil)
-			p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+			p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 				Handler: pay(f, f.queue("ship", nil)), Store: f.store, Scope: "orders", Logger: slog.New(slog.DiscardHandler),
 				Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return time.Second }},
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: letters, DrainTimeout: 5 * time.Second})
-			if err != nil {
-				t.Fatal(err)
-			}
+			}))
+			w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: letters, DrainTimeout: 5 * time.Second}))
 			ended = make(chan error, 1)
 			workers.Go(func() { ended <- w.Run(ctx) })
 			return ended
@@ -152,17 +147,11 @@ func TestDelayBeyondRetention(t *testing.T) {
 		}
 		<-time.After(delay)
 		ran := 0
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { ran++; return nil }),
 			Store:   f.store, Scope: "test", Logger: slog.New(slog.DiscardHandler),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, err := p.Worker(orders, onceq.WorkerConfig{DeadLetter: dead})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
+		w := must.Get(p.Worker(orders, onceq.WorkerConfig{DeadLetter: dead}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := w.Run(ctx); err != nil || ran != 1 {

@@ -3,7 +3,6 @@ package sqslambda_test
 import (
 	"context"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,23 +13,6 @@ import (
 	"github.com/onceq/onceq/onceqtest"
 )
 
-// slowSender takes its time, as far as its context goes.
-type slowSender struct {
-	broker.Sender
-	takes time.Duration
-	calls atomic.Int32
-}
-
-func (s *slowSender) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
-	s.calls.Add(1)
-	select {
-	case <-time.After(s.takes):
-		return s.Sender.Send(ctx, ms)
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // A dead-letter queue, or a store, hangs. What waited for its turn behind a call that hangs is not
 // begun after the answer.
 func TestNothingBeginsAfterTheAnswer(t *testing.T) {
@@ -39,11 +21,11 @@ func TestNothingBeginsAfterTheAnswer(t *testing.T) {
 			r.withQueue()
 			r.limit = 10 * time.Second
 			r.o.Concurrency = 50
-			dead := &slowSender{Sender: r.dlq}
-			r.batch.DeadLetter = dead
+			var p onceqtest.Process
+			r.batch.DeadLetter = p.Sender(r.dlq)
 			switch op {
 			case "letter":
-				dead.takes = time.Hour
+				p.At(onceqtest.Fault{Op: onceqtest.Letter, Times: -1, Kind: onceqtest.Slow, Delay: time.Hour})
 			case "settle":
 				r.store.Befalls(faulty.Hang(), onceqtest.Settle)
 			}
@@ -51,9 +33,9 @@ func TestNothingBeginsAfterTheAnswer(t *testing.T) {
 			r.send(ks...)
 			failed, err := r.invoke(r.function(), r.receive(time.Minute))
 			r.want(failed, err, ks...)
-			before := dead.calls.Load()
+			before := p.Calls(onceqtest.Letter)
 			r.quiet()
-			if n := dead.calls.Load() - before; n != 0 {
+			if n := p.Calls(onceqtest.Letter) - before; n != 0 {
 				t.Errorf("%s hangs: %d calls of the dead-letter queue after the answer", op, n)
 			}
 		})

@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/adapters/sqslambda"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	rigs "github.com/onceq/onceq/internal/rig"
 )
 
@@ -42,10 +43,7 @@ func seenBy(r *rig, e events.SQSEvent) (m *broker.Message) {
 
 func decode(t *testing.T, meta string) (e events.SQSEvent) {
 	t.Helper()
-	quoted, err := json.Marshal(meta)
-	if err != nil {
-		t.Fatal(err)
-	}
+	quoted := must.Get(json.Marshal(meta))
 	text := []byte(event)
 	for i := range text {
 		if string(text[i:i+6]) == "%META%" {

@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/adapters/sqslambda"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 const presetFIFO = membroker.SQSFIFO
@@ -21,17 +22,11 @@ type limitless struct{ broker.Receiver }
 func (limitless) Limits() broker.Limits { return broker.Limits{} }
 
 func TestHandlerRefuses(t *testing.T) {
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { return nil }),
 		Store:   onceq.NoStore, Scope: "orders",
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := p.Batches(onceq.BatchConfig{DeadLetter: onceq.KeepInQueue})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
+	b := must.Get(p.Batches(onceq.BatchConfig{DeadLetter: onceq.KeepInQueue}))
 	for want, o := range map[string]sqslambda.Options{
 		"Options.Concurrency: -1":                                {Concurrency: -1},
 		"Options.Concurrency: 1001":                              {Concurrency: 1001},

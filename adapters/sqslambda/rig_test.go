@@ -19,6 +19,7 @@ import (
 	"github.com/onceq/onceq/adapters/sqslambda"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	rigs "github.com/onceq/onceq/internal/rig"
 )
 
@@ -162,14 +163,8 @@ func (r *rig) withQueue() { r.o.Queue = r.seen }
 
 func (r *rig) function() sqslambda.Func {
 	r.Helper()
-	p, err := onceq.NewProcessor(r.cfg)
-	if err != nil {
-		r.Fatal(err)
-	}
-	b, err := p.Batches(r.batch)
-	if err != nil {
-		r.Fatal(err)
-	}
+	p := must.Get(onceq.NewProcessor(r.cfg))
+	b := must.Get(p.Batches(r.batch))
 	h, err := sqslambda.Handler(b, &r.o)
 	if err != nil {
 		r.Fatal(err)
@@ -276,28 +271,13 @@ func (r *rig) want(failed []string, err error, want ...string) {
 
 func (r *rig) record(k string) dedupe.Record {
 	r.Helper()
-	rs, err := r.store.Store.Get(r.Context(), []dedupe.Key{{Scope: "orders", Key: k}})
-	if err != nil {
-		r.Fatal(err)
-	}
-	if rs[0] == nil {
-		return dedupe.Record{}
-	}
-	return *rs[0]
+	return r.store.Record(dedupe.Key{Scope: "orders", Key: k})
 }
 
-// letters are the classes of the dead letters.
-func (r *rig) letters() (classes []string) {
+// letters are the classes of the dead letters that are new.
+func (r *rig) letters() []string {
 	r.Helper()
-	ms, err := r.dlq.Receive(r.Context(), broker.ReceiveOptions{Max: 10, Visibility: time.Hour})
-	if err != nil {
-		r.Fatal(err)
-	}
-	for _, m := range ms {
-		classes = append(classes, m.Meta.Dead.Class)
-	}
-	slices.Sort(classes)
-	return classes
+	return rigs.Classes(r, r.dlq)
 }
 
 func numbered(n int) (ks []string) {

@@ -7,55 +7,28 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/rig"
+	"github.com/onceq/onceq/onceqtest"
 	"github.com/onceq/onceq/ops"
 )
 
-// sick is a store that does not answer while ill, and says so with its address.
-type sick struct {
-	dedupe.Store
-	ill atomic.Bool
-}
-
 const secret = "dial tcp 10.1.2.3:5432: password authentication failed for user \"root\""
-
-func (s *sick) err() error {
-	if s.ill.Load() {
-		return errors.New(secret)
-	}
-	return nil
-}
-
-func (s *sick) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
-	if err := s.err(); err != nil {
-		return nil, err
-	}
-	return s.Store.Get(ctx, ks)
-}
-
-func (s *sick) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
-	if err := s.err(); err != nil {
-		return nil, err
-	}
-	return s.Store.Claim(ctx, rs)
-}
 
 // The rule: who lacks Bodies reads no service's error, on no screen and in no JSON.
 func TestHiddenTroubles(t *testing.T) {
 	t.Parallel() // the store is asked for a while
 	n := newNight(t, nil).usual()
-	s := &sick{Store: n.store}
+	s := &rig.Store{Store: n.store, T: t}
 	n.ops = must(ops.New([]ops.Target{{Name: "orders", Queue: n.orders, DeadLetters: n.dead, Store: s, Scopes: []string{"shop:charge"}}}, &ops.Options{By: "the program"}))
 	n.open(&Options{Access: who("ana", All&^Bodies)})
 	screens := n.screens()
 	plan := n.planned("plan", n.group())
-	s.ill.Store(true)
+	s.Fails(errors.New(secret), onceqtest.Get, onceqtest.Claim)
 	form := url.Values{"for": {"1h"}, "slots": {"1"}, "reason": {"x"}, "queue": {"orders"}, "scope": {"shop:charge"}, "key": {"parked-1"}, "fence": {"1"}, "to": {"done"}, "canary": {"0"}, "rate": {"0"}}
 	see := func(what string, w *httptest.ResponseRecorder) {
 		if strings.Contains(w.Body.String(), "10.1.2.3") {

@@ -1,6 +1,7 @@
 package webonceq
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/control"
+	"github.com/onceq/onceq/internal/rig"
+	"github.com/onceq/onceq/onceqtest"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -156,8 +159,8 @@ func TestScreenHasTheVersionOfItsStream(t *testing.T) {
 func TestUnknownIsNotNothing(t *testing.T) {
 	t.Parallel() // the store is asked for a while
 	n := newNight(t, nil)
-	s := &sick{Store: n.store}
-	s.ill.Store(true)
+	s := &rig.Store{Store: n.store, T: t}
+	s.Fails(errors.New(secret), onceqtest.Get, onceqtest.Claim)
 	n.ops = must(ops.New([]ops.Target{{Name: "orders", Queue: n.orders, DeadLetters: n.dead, Store: s, Scopes: []string{"shop:charge"}}}, &ops.Options{By: "the program"}))
 	n.open(&Options{Access: who("ana", All)})
 	for path, wrong := range map[string]string{

@@ -6,6 +6,7 @@ import (
 
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // wrapped is a broker with some of its calls replaced. A nil field leaves the call as it is.
@@ -167,9 +168,5 @@ func harness(p membroker.Preset, spoil func(*wrapped)) Harness {
 }
 
 func open(t testing.TB, o membroker.Options) *membroker.Broker {
-	b, err := membroker.New(&o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
+	return must.Get(membroker.New(&o))
 }

@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	_ "modernc.org/sqlite"
 
@@ -27,6 +26,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testaws"
+	"github.com/onceq/onceq/internal/testserver/testsqlite"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -98,40 +100,19 @@ func newPlace(t *testing.T) *place {
 		server.CloseClientConnections()
 		server.Close()
 	})
-	p.client = sqs.New(sqs.Options{
-		BaseEndpoint: &p.front.URL, Region: "us-east-1", HTTPClient: p.front.Client(),
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		}),
-	})
+	p.client = testaws.ClientOf(p.front.URL, func(o *sqs.Options) { o.HTTPClient = p.front.Client() })
 	open := func(name string) (*awssqs.Broker, string) {
 		url, err := p.front.CreateQueue(name, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		b, err := awssqs.New(p.client, url, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(awssqs.New(p.client, url, nil))
 		return b, url
 	}
 	p.orders, _ = open("orders")
 	p.dead, p.deadURL = open("orders-dead")
 	path := filepath.Join(p.dir, "keys.db")
-	var err error
-	if p.db, err = sql.Open("sqlite", sqlitestore.DSN(path)); err != nil {
-		t.Fatal(err)
-	}
-	if p.store, err = sqlitestore.New(p.db, nil); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = p.store.Close()
-		_ = p.db.Close()
-	})
-	if err := p.store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	p.db, p.store = testsqlite.Open(t, path, nil)
 	p.config = filepath.Join(p.dir, "onceq.yaml")
 	text := fmt.Sprintf("profiles:\n  p:\n    store: sqlite://%s\n    queues:\n      orders: {url: 'sqs+%s/orders', dead: 'sqs+%s/orders-dead'}\n", filepath.ToSlash(path), server.URL, server.URL)
 	if err := os.WriteFile(p.config, []byte(text), 0o600); err != nil {
@@ -190,19 +171,13 @@ func (p *place) work() map[string]int {
 	p.Helper()
 	var mu sync.Mutex
 	ran := map[string]int{}
-	proc, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: p.store, Scope: "shop", Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
+	proc := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{Store: p.store, Scope: "shop", Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 		mu.Lock()
 		defer mu.Unlock()
 		ran[j.Key().Key]++
 		return nil
-	})})
-	if err != nil {
-		p.Fatal(err)
-	}
-	w, err := proc.Worker(p.orders, onceq.WorkerConfig{DeadLetter: p.dead})
-	if err != nil {
-		p.Fatal(err)
-	}
+	})}))
+	w := must.Get(proc.Worker(p.orders, onceq.WorkerConfig{DeadLetter: p.dead}))
 	ctx, stop := context.WithCancel(p.Context())
 	ended := make(chan error)
 	go func() { ended <- w.Run(ctx) }()
@@ -226,18 +201,12 @@ func TestKilledReplay(t *testing.T) {
 	const n = 40
 	p := newPlace(t)
 	p.died(n)
-	letters, err := dlq.New(p.dead, &dlq.Options{Wait: 50 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
+	letters := must.Get(dlq.New(p.dead, &dlq.Options{Wait: 50 * time.Millisecond}))
 	plan, err := letters.PlanReplay(t.Context(), dlq.ReplayOptions{To: p.orders})
 	if err != nil || len(plan.Letters) != n {
 		t.Fatal(plan, err)
 	}
-	text, err := json.Marshal(plan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(json.Marshal(plan))
 	file := filepath.Join(p.dir, "plan.json")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)

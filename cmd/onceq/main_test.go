@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestMain is the command itself where a test runs it as a process.
@@ -85,10 +87,7 @@ func TestProcessHead(t *testing.T) {
 // TestProcessInterrupt: ctrl-C while a queue does not answer ends it at once, with 130.
 func TestProcessInterrupt(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0") // takes a call, and never answers
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0")) // takes a call, and never answers
 	defer func() { _ = l.Close() }()
 	c := command(t, "queue", "show", "sqs+http://"+l.Addr().String()+"/orders", "--timeout", "5m")
 	var errs bytes.Buffer

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"crypto/rand"
-	"database/sql"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,7 +14,8 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/sqlitebroker"
 	"github.com/onceq/onceq/dedupe"
-	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testsqlite"
 )
 
 // TestResendsOfTwoProcesses: two operators resend at once, each with a command of his own, while a
@@ -24,19 +24,7 @@ func TestResendsOfTwoProcesses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "jobs.db")
-	db, err := sql.Open("sqlite", sqlitestore.DSN(path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	store, err := sqlitestore.New(db, nil)
-	if err == nil {
-		err = store.Migrate(t.Context())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer store.Close()
+	_, store := testsqlite.Open(t, path, nil)
 	open := func(name string) *sqlitebroker.Queue {
 		q, err := sqlitebroker.New(store, name, nil)
 		if err == nil {
@@ -71,22 +59,16 @@ func TestResendsOfTwoProcesses(t *testing.T) {
 	var mu sync.Mutex
 	ran := map[string]int{}
 	all := make(chan struct{})
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Scope: "orders", Store: store, Handler: onceq.HandlerFunc(func(_ context.Context, job *onceq.Job) error {
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{Scope: "orders", Store: store, Handler: onceq.HandlerFunc(func(_ context.Context, job *onceq.Job) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if ran[job.Key().Key]++; len(ran) == missing+lost && ran[job.Key().Key] == 1 {
 			close(all)
 		}
 		return nil
-	})})
-	if err != nil {
-		t.Fatal(err)
-	}
+	})}))
 	// One at a time: a copy beside its running job would wait for the rest of the lease.
-	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 1}))
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 

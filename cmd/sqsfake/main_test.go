@@ -16,6 +16,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 type credentials struct{}
@@ -116,10 +118,7 @@ func TestSilentConnection(t *testing.T) {
 // receives asks the server how many receives came.
 func receives(t *testing.T, endpoint string) int {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, endpoint+"/_sqsfake/requests", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, endpoint+"/_sqsfake/requests", nil))
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestAttentionIndex: with the index a list of what failed, was parked or released reads these
@@ -24,10 +25,7 @@ func TestAttentionIndex(t *testing.T) {
 	if err := errors.Join(err, s.CreateTable(t.Context()), s.CreateTable(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	plain, err := New(c, table, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := must.Get(New(c, table, nil))
 	for n := range 60 {
 		for _, to := range []dedupe.Status{dedupe.Claimed, dedupe.Done, dedupe.Failed, dedupe.Parked, dedupe.Released} {
 			if to != dedupe.Done && n >= 5 {
@@ -142,10 +140,7 @@ func TestNoAttentionIndex(t *testing.T) {
 	t.Parallel()
 	c := openClient(t)
 	plain := newStore(t, c, newTable(t))
-	s, err := New(c, plain.table, &Options{AttentionIndex: "attention"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(c, plain.table, &Options{AttentionIndex: "attention"}))
 	if err := s.CreateTable(t.Context()); err == nil || !strings.Contains(err.Error(), "no index attention") || !strings.Contains(err.Error(), "KEYS_ONLY") {
 		t.Errorf("CreateTable: %v", err)
 	}

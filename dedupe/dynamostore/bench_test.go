@@ -17,6 +17,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/cputime"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // far puts a way before the server.
@@ -136,10 +137,7 @@ func TestTenAtOnce(t *testing.T) {
 		c := dynamodb.New(dynamodb.Options{
 			Region: region, Credentials: aws.CredentialsProviderFunc(credentials), HTTPClient: far{st, 20 * time.Millisecond},
 		})
-		s, err := New(c, "records", nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(New(c, "records", nil))
 		claimOne(t, s, request("the first"))
 		for _, n := range []int{1, 10, maxBatch} {
 			var qs []dedupe.ClaimRequest
@@ -286,10 +284,7 @@ func (transport) Do(r *http.Request) (*http.Response, error) {
 // BenchmarkClient is what the client's side of a job costs, without network and server.
 func BenchmarkClient(b *testing.B) {
 	c := dynamodb.New(dynamodb.Options{Region: region, Credentials: aws.CredentialsProviderFunc(credentials), HTTPClient: transport{}})
-	s, err := New(c, "records", nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	s := must.Get(New(c, "records", nil))
 	b.Run("store", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

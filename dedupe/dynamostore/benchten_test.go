@@ -15,6 +15,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 )
 
 func median(ds []time.Duration) time.Duration {
@@ -101,10 +102,7 @@ func BenchmarkTen(b *testing.B) {
 		b.Run(fmt.Sprintf("way=%v", way), func(b *testing.B) {
 			c, near := distant(openClient(b), way), distant(prompt(b), way)
 			s := newStore(b, c, newTable(b))
-			stubbed, err := New(near, s.table, nil)
-			if err != nil {
-				b.Fatal(err)
-			}
+			stubbed := must.Get(New(near, s.table, nil))
 			all := map[string]*spans{"": ours(s), "byhand-": hands(c, s.table), "stub-": ours(stubbed), "stub-byhand-": hands(near, s.table)}
 			for _, sp := range all {
 				for range 4 {

@@ -9,6 +9,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestCheck: a table without an expiry, or with that of another attribute, or without the index
@@ -22,10 +24,7 @@ func TestCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	bare := newTable(t)
-	plain, err := New(c, bare, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plain := must.Get(New(c, bare, nil))
 	if _, err := c.CreateTable(t.Context(), plain.newTable()); err != nil {
 		t.Fatal(err)
 	}
@@ -41,10 +40,7 @@ func TestCheck(t *testing.T) {
 		{table, &Options{TTLAttribute: "other"}, []string{`expires by attribute "gone", and the store writes "other"`}},
 		{bare, &Options{AttentionIndex: "attention"}, []string{"no index attention", "no expiry"}},
 	} {
-		s, err := New(c, w.table, w.o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(New(c, w.table, w.o))
 		fs, err := s.Check(t.Context())
 		if err != nil || len(fs) != len(w.want) {
 			t.Fatal(fs, err)
@@ -63,10 +59,7 @@ func TestCheck(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	other, err := New(c, foreign, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(New(c, foreign, nil))
 	if fs, err := other.Check(t.Context()); err != nil || len(fs) == 0 || !strings.Contains(fs[0].Mend, "another table") {
 		t.Error(fs, err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/aws/smithy-go/middleware"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // before makes do run before the n-th write of s, from 1: what a rival does meanwhile.
@@ -48,10 +49,7 @@ func hooked(tb testing.TB, s *Store, do func(op string)) *Store {
 				return next.HandleInitialize(ctx, in)
 			}), middleware.After)
 	}
-	o, err := New(openClient(tb, func(o *dynamodb.Options) { o.APIOptions = append(o.APIOptions, hook) }), s.table, &Options{TTLAttribute: s.ttl})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	o := must.Get(New(openClient(tb, func(o *dynamodb.Options) { o.APIOptions = append(o.APIOptions, hook) }), s.table, &Options{TTLAttribute: s.ttl}))
 	o.leaveOut = s.leaveOut
 	return o
 }

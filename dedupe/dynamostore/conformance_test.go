@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/dedupetest"
 	"github.com/onceq/onceq/internal/dynamokit"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestConformance runs each case on a table of its own. The transactions are Commits and, every
@@ -45,10 +46,7 @@ func TestConformance(t *testing.T) {
 // passed: the next fence is another worker's time, which may be some hundred milliseconds behind.
 func newLasting(tb testing.TB, c *dynamodb.Client) *Store {
 	tb.Helper()
-	s, err := New(c, newTable(tb), nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := must.Get(New(c, newTable(tb), nil))
 	if _, err := dynamokit.Create(tb.Context(), s.client, s.newTable()); err != nil {
 		tb.Fatal(err)
 	}

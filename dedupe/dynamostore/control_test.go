@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/storetest"
 )
 
@@ -40,10 +41,7 @@ func TestBeatCost(t *testing.T) {
 		return a
 	})
 	const owner = "ip-10-0-131-77.eu-central-1.compute.internal/28411"
-	seat, err := controlstore.NewSeat(s, controlstore.SeatOptions{Queue: "orders-eu-central-1-production", Owner: owner})
-	if err != nil {
-		t.Fatal(err)
-	}
+	seat := must.Get(controlstore.NewSeat(s, controlstore.SeatOptions{Queue: "orders-eu-central-1-production", Owner: owner}))
 	card := &control.WorkerStatus{
 		Version: "v0.9.2", Scope: "orders", Types: []string{"charge", "refund"}, At: time.Now(), Started: time.Now(), Slots: 100, Busy: 8, State: "running",
 		Outcomes: map[string]uint64{"done": 1_234_567, "retried": 512}, Durations: map[string]control.Quantiles{"charge": {P95: time.Second}},

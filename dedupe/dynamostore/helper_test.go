@@ -9,6 +9,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/storetest"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 )
@@ -48,10 +49,7 @@ func newTable(tb testing.TB) string {
 // newStore makes a store with its table, which may be there already.
 func newStore(tb testing.TB, c *dynamodb.Client, table string) *Store {
 	tb.Helper()
-	s, err := New(c, table, nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := must.Get(New(c, table, nil))
 	if err := s.CreateTable(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}
@@ -66,12 +64,7 @@ func openStore(tb testing.TB) *Store {
 
 // second is another worker's store on the same table.
 func second(tb testing.TB, s *Store) *Store {
-	tb.Helper()
-	o, err := New(openClient(tb), s.table, &Options{TTLAttribute: s.ttl})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return o
+	return must.Get(New(openClient(tb), s.table, &Options{TTLAttribute: s.ttl}))
 }
 
 // rawItem is the item under k; empty where there is none.

@@ -14,6 +14,8 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // object is JSON.
@@ -127,10 +129,7 @@ func stubbed(tb testing.TB, answer func(c stubCall) stubAnswer) (*Store, *stub) 
 	tb.Helper()
 	st := &stub{answer: answer}
 	c := dynamodb.New(dynamodb.Options{Region: region, Credentials: aws.CredentialsProviderFunc(credentials), HTTPClient: st})
-	s, err := New(c, "records", nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := must.Get(New(c, "records", nil))
 	return s, st
 }
 

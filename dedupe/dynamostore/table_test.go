@@ -14,6 +14,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 )
 
 func TestNew(t *testing.T) {
@@ -53,10 +54,7 @@ func TestCreateTable(t *testing.T) {
 	table := newTable(t)
 	var wg sync.WaitGroup
 	for range 8 {
-		s, err := New(c, table, &Options{TTLAttribute: "gone at"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(New(c, table, &Options{TTLAttribute: "gone at"}))
 		wg.Go(func() {
 			if err := s.CreateTable(t.Context()); err != nil {
 				t.Error(err)
@@ -109,10 +107,7 @@ func TestForeignTable(t *testing.T) {
 		if _, err := c.CreateTable(t.Context(), in); err != nil {
 			t.Fatal(err)
 		}
-		s, err := New(c, table, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(New(c, table, nil))
 		if err := s.CreateTable(t.Context()); err == nil || !strings.Contains(err.Error(), "made for something else") {
 			t.Errorf("%s: CreateTable: %v", name, err)
 		}
@@ -126,10 +121,7 @@ func TestForeignTable(t *testing.T) {
 			t.Errorf("%s: Settle: %v", name, err)
 		}
 	}
-	s, err := New(c, newTable(t), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(c, newTable(t), nil))
 	if _, err := s.Claim(t.Context(), []dedupe.ClaimRequest{request("k")}); err == nil || !strings.Contains(err.Error(), "CreateTable") ||
 		!errors.As(err, new(*types.ResourceNotFoundException)) {
 		t.Errorf("without a table: %v", err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/firestorestore/firestorefake"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/storetest"
 	"github.com/onceq/onceq/internal/testserver/testgcp"
 )
@@ -60,10 +61,7 @@ func fake(tb testing.TB, fs ...firestorefake.Fault) (*firestorefake.Server, *wor
 
 func dial(tb testing.TB, project string, opts ...option.ClientOption) *world {
 	tb.Helper()
-	c, err := firestore.NewClient(tb.Context(), project, opts...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	c := must.Get(firestore.NewClient(tb.Context(), project, opts...))
 	a, err := NewAPI(tb.Context(), opts...)
 	if err != nil {
 		tb.Fatal(err)
@@ -82,22 +80,12 @@ func (w *world) store(tb testing.TB, o *Options) *Store {
 }
 
 func (w *world) storeIn(tb testing.TB, collection string, o *Options) *Store {
-	tb.Helper()
-	s, err := New(w.client, w.api, collection, o)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return s
+	return must.Get(New(w.client, w.api, collection, o))
 }
 
 // second is another worker's store on the same collection.
 func second(tb testing.TB, s *Store) *Store {
-	tb.Helper()
-	o, err := New(s.client, s.api, s.client.DocFromFullPath(s.docs+"/x").Parent.ID, &Options{TTLField: s.ttl, Sweep: s.sweeps})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return o
+	return must.Get(New(s.client, s.api, s.client.DocFromFullPath(s.docs+"/x").Parent.ID, &Options{TTLField: s.ttl, Sweep: s.sweeps}))
 }
 
 // raw is the document under k; nil where there is none.

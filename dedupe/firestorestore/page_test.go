@@ -12,16 +12,14 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/firestorestore/firestorefake"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestPage: the page's gcloud and Terraform make one database: they switch off the index of every
 // field that the store writes but "attention", and name the same TTL field, collection, place, role
 // and account.
 func TestPage(t *testing.T) {
-	text, err := os.ReadFile("../../docs/backend-firestore.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../docs/backend-firestore.md"))
 	by := map[string]string{}
 	for _, m := range regexp.MustCompile("(?s)```(\\w+)\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		by[m[1]] += m[2]
@@ -75,10 +73,7 @@ func TestPage(t *testing.T) {
 // TestBytesOfARecord: a done job's document is as large as docs/production.md says of a million. No
 // index is counted, because the one that stays has no entry of it.
 func TestBytesOfARecord(t *testing.T) {
-	text, err := os.ReadFile("../../docs/production.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../docs/production.md"))
 	m := regexp.MustCompile(`(?m)^\| Firestore \|.*\| ([\d.]+) GB`).FindSubmatch(text)
 	if m == nil {
 		t.Fatal("docs/production.md has no such row")

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestCheck: what Migrate would make, rows that nobody sweeps, and rights that a worker's role
@@ -63,16 +64,10 @@ func TestCheck(t *testing.T) {
 				return err
 			}
 		})
-		other, err := New(as, &Options{Table: s.table})
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := must.Get(New(as, &Options{Table: s.table}))
 		check(other, want...)
 		exec(t, pool, "DROP OWNED BY "+role+"; DROP ROLE "+role)
 	}
-	absent, err := New(pool, &Options{Table: newTable()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	absent := must.Get(New(pool, &Options{Table: newTable()}))
 	check(absent, "there is no table")
 }

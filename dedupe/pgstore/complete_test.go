@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/pgkit/pgtest"
 	"github.com/onceq/onceq/internal/storetest"
 )
@@ -404,10 +405,7 @@ func TestCompleteTxElsewhere(t *testing.T) {
 	b := newBusiness(t)
 	l := claimOne(b, b.s, request("1"))
 	exec(b, b.pool, "CREATE SCHEMA elsewhere")
-	unmigrated, err := New(b.pool, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	unmigrated := must.Get(New(b.pool, nil))
 	for s, hint := range map[*Store]bool{unmigrated: true, b.s: false} {
 		tx := b.begin(pgx.ReadCommitted)
 		if _, err := tx.Exec(t.Context(), "SET LOCAL search_path = elsewhere"); err != nil {

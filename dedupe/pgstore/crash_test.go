@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
@@ -243,14 +244,8 @@ func TestClocks(t *testing.T) {
 	theirs := claimOne(t, s, request("theirs"))
 	var ours dedupe.Lease
 	synctest.Test(t, func(t *testing.T) {
-		c, err := pgxpool.ParseConfig(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		behind, err := pgxpool.NewWithConfig(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(pgxpool.ParseConfig(url))
+		behind := must.Get(pgxpool.NewWithConfig(t.Context(), c))
 		defer behind.Close()
 		s := newStore(t, behind, table)
 		if y := time.Now().Year(); y != 2000 {
@@ -273,14 +268,8 @@ func TestClocks(t *testing.T) {
 	}
 	age(t, pool, s, theirs.Key, 2*time.Minute)
 	synctest.Test(t, func(t *testing.T) {
-		c, err := pgxpool.ParseConfig(url)
-		if err != nil {
-			t.Fatal(err)
-		}
-		behind, err := pgxpool.NewWithConfig(t.Context(), c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(pgxpool.ParseConfig(url))
+		behind := must.Get(pgxpool.NewWithConfig(t.Context(), c))
 		defer behind.Close()
 		if c := claimAll(t, newStore(t, behind, table), request("theirs"))[0]; c.Outcome != dedupe.Won {
 			t.Errorf("a dead claim, seen from the past: %+v", c)

@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/fan"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/proof"
 )
 
@@ -38,10 +39,7 @@ func TestFanLook(t *testing.T) {
 	}
 	pool := openPool(t)
 	s := newStore(t, pool, newTable())
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: s, Scope: "parents", Lease: time.Minute, Logger: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{Store: s, Scope: "parents", Lease: time.Minute, Logger: slog.New(slog.DiscardHandler)}))
 	const scope = "children"
 	to := new(nowhere)
 	errAll := errors.New("all are done")

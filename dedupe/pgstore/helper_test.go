@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/pgkit/pgtest"
 	"github.com/onceq/onceq/internal/storetest"
 )
@@ -38,10 +39,7 @@ var (
 // newStore makes a store with its table, which may be there already.
 func newStore(tb testing.TB, db DB, table string) *Store {
 	tb.Helper()
-	s, err := New(db, &Options{Table: table})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := must.Get(New(db, &Options{Table: table}))
 	if err := s.Migrate(tb.Context()); err != nil {
 		tb.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
@@ -220,10 +221,7 @@ func TestOneWinner(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 100 {
 			counting := &counted{DB: pool}
-			s, err := New(counting, &Options{Table: table})
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := must.Get(New(counting, &Options{Table: table}))
 			wg.Go(func() {
 				<-start
 				cs, err := s.Claim(t.Context(), []dedupe.ClaimRequest{request(name)})

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
@@ -277,10 +278,7 @@ func TestOddSchemas(t *testing.T) {
 		}
 	}
 	nowhere := poolOn(t, pool.Config().ConnString(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["search_path"] = "nowhere" })
-	s, err := New(nowhere, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(nowhere, nil))
 	if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "no schema of the search_path") {
 		t.Errorf("Migrate: %v", err)
 	}
@@ -325,10 +323,7 @@ func TestRaiseFence(t *testing.T) {
 			return err
 		}
 	})
-	other, err := New(theirs, &Options{Table: "public.records"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := must.Get(New(theirs, &Options{Table: "public.records"}))
 	if back, err := other.RaiseFence(t.Context(), math.MaxInt64>>2); err == nil || back {
 		t.Errorf("without the right: %t, %v", back, err)
 	}
@@ -349,10 +344,7 @@ func TestMigrateNamesThePooler(t *testing.T) {
 			return err
 		}
 	})
-	s, err := New(pool, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(pool, nil))
 	if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "QueryExecModeExec") {
 		t.Errorf("Migrate: %v, want an error that names the pooler and the mode", err)
 	}

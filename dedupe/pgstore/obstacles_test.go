@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
 
@@ -23,10 +24,7 @@ func TestMigrateBesideARenamedTable(t *testing.T) {
 	pool := openPool(t)
 	newStore(t, pool, "records")
 	exec(t, pool, "ALTER TABLE records RENAME TO records_old")
-	s, err := New(pool, &Options{Table: "records"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(pool, &Options{Table: "records"}))
 	for range 2 {
 		if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "records_attention") || !strings.Contains(err.Error(), "records_old") {
 			t.Errorf("Migrate: %v, want an error that names the index and its table", err)
@@ -68,10 +66,7 @@ func TestBuilderKeepsItsTurn(t *testing.T) {
 		c.MaxConns = 4
 		c.ConnConfig.RuntimeParams["idle_in_transaction_session_timeout"] = "150ms"
 	})
-	s, err := New(hurried, &Options{Table: "records"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(hurried, &Options{Table: "records"}))
 	built := make(chan error, 1)
 	go func() { built <- s.Migrate(t.Context()) }()
 	until(t, "the build", func() bool {
@@ -126,10 +121,7 @@ func TestMigrateHurried(t *testing.T) {
 	hurried := poolOn(t, pool.Config().ConnString(), func(c *pgxpool.Config) {
 		c.ConnConfig.RuntimeParams["statement_timeout"] = "300ms"
 	})
-	s, err := New(hurried, &Options{Table: "records"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(hurried, &Options{Table: "records"}))
 	if err := s.Migrate(t.Context()); !errors.Is(err, dedupe.ErrBusy) || !strings.Contains(err.Error(), "statement_timeout") {
 		t.Errorf("Migrate: %v, want ErrBusy that names statement_timeout", err)
 	}
@@ -151,11 +143,7 @@ func TestBuildersWithOneConnection(t *testing.T) {
 	}
 	starter := func() *Store {
 		one := poolOn(t, pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 1 })
-		s, err := New(one, &Options{Table: "records"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
+		return must.Get(New(one, &Options{Table: "records"}))
 	}
 	first, built := starter(), make(chan error, 1)
 	go func() { built <- first.Migrate(t.Context()) }()

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/pgkit/pgtest"
 	"github.com/onceq/onceq/internal/storetest"
 )
@@ -31,10 +32,7 @@ func TestMigrateVersion1(t *testing.T) {
 	}
 	dead := v1.make(t, "dead", dedupe.Claimed)
 	exec(t, pool, "UPDATE records SET lease_until = clock_timestamp() - interval '1 minute' WHERE key = 'dead'")
-	s, err := New(pool, &Options{Table: "records"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(pool, &Options{Table: "records"}))
 	_, claim := s.Claim(t.Context(), []dedupe.ClaimRequest{request("k")})
 	_, get1 := s.Get(t.Context(), []dedupe.Key{dead.Key})
 	for _, err := range []error{claim, get1} {
@@ -141,10 +139,7 @@ func TestMigrateAtWork(t *testing.T) {
 		})
 	}
 	for i := range 8 {
-		s, err := New(pool, &Options{Table: "records"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(New(pool, &Options{Table: "records"}))
 		wg.Go(func() {
 			if err := s.Migrate(t.Context()); err != nil {
 				t.Errorf("starter %d: %v", i, err)
@@ -199,10 +194,7 @@ func TestMigrateBehindATransaction(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), "UPDATE records SET owner = 'business' WHERE key = 'held'"); err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(pool, &Options{Table: "records"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(pool, &Options{Table: "records"}))
 	short, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if err := s.Migrate(short); err == nil || !strings.Contains(err.Error(), "records") {
@@ -302,10 +294,7 @@ func TestMigrateWithoutRights(t *testing.T) {
 	worker := newRole(t, pool, "work_mem = '4MB'")
 	role := worker.Config().ConnConfig.User
 	exec(t, pool, fmt.Sprintf("ALTER ROLE %[1]s NOSUPERUSER; GRANT USAGE ON SCHEMA public TO %[1]s; GRANT SELECT, INSERT, UPDATE, DELETE ON records TO %[1]s; GRANT USAGE ON SEQUENCE records_fence TO %[1]s", role))
-	s, err := New(worker, &Options{Table: "records"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(worker, &Options{Table: "records"}))
 	if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "owner of table records") {
 		t.Errorf("Migrate: %v", err)
 	}

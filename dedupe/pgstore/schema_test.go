@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/pgkit/pgtest"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
@@ -85,10 +86,7 @@ func TestMigrateTogether(t *testing.T) {
 	start := make(chan struct{})
 	var wg sync.WaitGroup
 	for i := range 20 {
-		s, err := New(pool, &Options{Table: fmt.Sprintf("fleet.records_%d", i%2)})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(New(pool, &Options{Table: fmt.Sprintf("fleet.records_%d", i%2)}))
 		wg.Go(func() {
 			<-start
 			if err := s.Migrate(t.Context()); err != nil {
@@ -154,10 +152,7 @@ func TestMigrateRefuses(t *testing.T) {
 			sql = rest
 		}
 		exec(t, pool, sql)
-		s, err := New(pool, &Options{Table: table})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(New(pool, &Options{Table: table}))
 		if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), c.text) || !strings.Contains(err.Error(), table) {
 			t.Errorf("%s: %v, want %q", name, err, c.text)
 		}
@@ -176,10 +171,7 @@ func TestMigrateEncoding(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	u, err := url.Parse(db.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must.Get(url.Parse(db.URL))
 	u.Path = "/" + name
 	s, err := New(poolOn(t, u.String()), nil)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/pgkit/pgtest"
 )
@@ -39,10 +40,7 @@ func newVersion1(t *testing.T, pool *pgxpool.Pool, table string) *version1 {
 
 func (v *version1) sql(t testing.TB, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", "v1", name+".sql"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(filepath.Join("testdata", "v1", name+".sql")))
 	return v.st.fill(string(b))
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe/pgstore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/storetest"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
@@ -86,20 +87,11 @@ func workers(t *testing.T, complete completion) {
 	defer stop()
 	url := testpg.New(t).URL
 	open := func(name string) (*pgxpool.Pool, *pgstore.Store) {
-		c, err := pgxpool.ParseConfig(url)
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(pgxpool.ParseConfig(url))
 		c.MaxConns, c.ConnConfig.RuntimeParams["application_name"] = 4, name
-		pool, err := pgxpool.NewWithConfig(ctx, c)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pool := must.Get(pgxpool.NewWithConfig(ctx, c))
 		t.Cleanup(pool.Close)
-		store, err := pgstore.New(pool, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := must.Get(pgstore.New(pool, nil))
 		return pool, store
 	}
 	pool, store := open("workers")

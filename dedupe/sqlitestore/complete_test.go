@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // business is a user's file: records and a ledger.
@@ -308,10 +309,7 @@ func TestCompleteTxNeighbours(t *testing.T) {
 func TestCompleteTxDeferred(t *testing.T) {
 	inBusiness(t, func(b *business) {
 		j := &job{Of: claim(b, b.s, request("1"))}
-		deferred, err := sql.Open("sqlite", strings.Replace(DSN(b.path), "immediate", "deferred", 1))
-		if err != nil {
-			b.Fatal(err)
-		}
+		deferred := must.Get(sql.Open("sqlite", strings.Replace(DSN(b.path), "immediate", "deferred", 1)))
 		defer deferred.Close()
 		tx, err := deferred.BeginTx(b.Context(), nil)
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/storetest"
 	_ "modernc.org/sqlite"
@@ -26,10 +27,7 @@ var (
 // openFile opens a pool on the file at path.
 func openFile(tb testing.TB, path string) *sql.DB {
 	tb.Helper()
-	db, err := sql.Open("sqlite", DSN(path))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	db := must.Get(sql.Open("sqlite", DSN(path)))
 	tb.Cleanup(func() { db.Close() })
 	return db
 }
@@ -38,10 +36,7 @@ func openFile(tb testing.TB, path string) *sql.DB {
 func newStore(tb testing.TB, path string, o *Options) (*Store, *sql.DB) {
 	tb.Helper()
 	db := openFile(tb, path)
-	s, err := New(db, o)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	s := must.Get(New(db, o))
 	tb.Cleanup(func() { s.Close() })
 	if err := s.Migrate(tb.Context()); err != nil {
 		tb.Fatal(err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/machine"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/sqlitewriter"
 	"github.com/onceq/onceq/internal/storetest"
 )
@@ -31,10 +32,7 @@ type version1 struct {
 
 func statement(t testing.TB, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("testdata", "v1", name+".sql"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(filepath.Join("testdata", "v1", name+".sql")))
 	return string(b)
 }
 
@@ -119,10 +117,7 @@ func TestMigrateVersion1(t *testing.T) {
 	if won, err := v1.claim(dead); !won || err != nil {
 		t.Fatal(won, err)
 	}
-	s, err := New(openFile(t, path), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(openFile(t, path), nil))
 	defer s.Close()
 	_, claimed := s.Claim(t.Context(), []dedupe.ClaimRequest{request("k")})
 	_, read := s.Get(t.Context(), []dedupe.Key{dead.Key})
@@ -203,10 +198,7 @@ func TestMigrateAtWork(t *testing.T) {
 		})
 	}
 	for i := range 4 {
-		s, err := New(openFile(t, path), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(New(openFile(t, path), nil))
 		t.Cleanup(func() { s.Close() })
 		wg.Go(func() {
 			if err := busy(func() error { return s.Migrate(t.Context()) }); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -248,15 +249,9 @@ func TestSweepInBatches(t *testing.T) {
 // openWith opens a pool and a store with a longer DSN.
 func openWith(t *testing.T, path, more string) *Store {
 	t.Helper()
-	db, err := sql.Open("sqlite", DSN(path)+more)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("sqlite", DSN(path)+more))
 	t.Cleanup(func() { db.Close() })
-	s, err := New(db, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(db, nil))
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -413,10 +408,7 @@ func TestMigrateFails(t *testing.T) {
 		"CREATE TRIGGER no BEFORE UPDATE ON onceq_dedupe_fence BEGIN SELECT RAISE(ABORT, 'none is raised'); END":    "none is raised",
 	} {
 		db := openFile(t, tempFile(t))
-		s, err := New(db, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(New(db, nil))
 		defer s.Close()
 		if strings.Contains(statement, "TRIGGER") {
 			if err := s.Migrate(t.Context()); err != nil {

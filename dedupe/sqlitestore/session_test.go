@@ -12,6 +12,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/machine"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestFullPool: when the user's transactions have taken all connections before the store has its
@@ -22,10 +23,7 @@ func TestFullPool(t *testing.T) {
 		newStore(t, path, nil)
 		db := openFile(t, path)
 		db.SetMaxOpenConns(2)
-		s, err := New(db, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(New(db, nil))
 		for range 2 {
 			c, err := db.Conn(t.Context())
 			if err != nil {
@@ -50,10 +48,7 @@ func TestPoolOfOne(t *testing.T) {
 		t.Errorf("New: %v", err)
 	}
 	db.SetMaxOpenConns(0)
-	s, err := New(db, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(New(db, nil))
 	defer s.Close()
 	db.SetMaxOpenConns(1)
 	if err := s.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "SetMaxOpenConns") {
@@ -87,15 +82,9 @@ func TestFailedTransaction(t *testing.T) {
 func TestReaderBlocksCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := tempFile(t)
-		db, err := sql.Open("sqlite", strings.Replace(DSN(path), "WAL", "DELETE", 1))
-		if err != nil {
-			t.Fatal(err)
-		}
+		db := must.Get(sql.Open("sqlite", strings.Replace(DSN(path), "WAL", "DELETE", 1)))
 		defer db.Close()
-		s, err := New(db, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		s := must.Get(New(db, nil))
 		defer s.Close()
 		if err := s.Migrate(t.Context()); err != nil {
 			t.Fatal(err)

@@ -6,6 +6,8 @@ import (
 	"go/token"
 	"go/types"
 	"testing"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestPrinter: each kind of declaration has its line, and what users cannot name has none.
@@ -78,10 +80,7 @@ var V map[string][]*T[int]
 	if err != nil {
 		t.Fatal(err)
 	}
-	pkg, err := new(types.Config).Check("m.test/p", fset, []*ast.File{file}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pkg := must.Get(new(types.Config).Check("m.test/p", fset, []*ast.File{file}, nil))
 	if diff := differ(want, surface(pkg)); diff != "" {
 		t.Error(diff)
 	}

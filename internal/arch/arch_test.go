@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // checks are the walls, by the name of their subtest.
@@ -378,10 +380,7 @@ func TestWallsFall(t *testing.T) {
 			for name, src := range c.files {
 				root[name] = &fstest.MapFile{Data: []byte(src)}
 			}
-			tr, err := load(root)
-			if err != nil {
-				t.Fatal(err)
-			}
+			tr := must.Get(load(root))
 			got := checks[c.check](tr)
 			switch {
 			case c.want == "" && len(got) > 0:
@@ -404,13 +403,10 @@ func withModules(files map[string]string) map[string]string {
 }
 
 func TestIdlePatternsAreNamed(t *testing.T) {
-	tr, err := load(fstest.MapFS{
+	tr := must.Get(load(fstest.MapFS{
 		"go.mod":      {Data: []byte("module m.test/m")},
 		"broker/a.go": {Data: []byte("package broker")},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	got := idle(tr)
 	if slices.Contains(got, "broker") || slices.Contains(got, "broker/...") || !slices.Contains(got, "dedupe") {
 		t.Errorf("idle patterns: %q", got)

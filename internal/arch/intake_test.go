@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // docker matches what only tests with servers need.
@@ -162,10 +164,7 @@ func TestIntake(t *testing.T) {
 				return string(out)
 			}
 			run("mod", "tidy")
-			tidy, err := os.ReadFile(filepath.Join(dir, "go.mod"))
-			if err != nil {
-				t.Fatal(err)
-			}
+			tidy := must.Get(os.ReadFile(filepath.Join(dir, "go.mod")))
 			ours := func(line string) bool { return strings.HasPrefix(line, library) }
 			named := 0
 			for _, d := range directives(string(tidy)) {

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // openedFrom is the length from which on a file needs an opening: what it owns, who calls it, and
@@ -154,10 +156,7 @@ func TestOpeningsAreFound(t *testing.T) {
 			for name, src := range c.files {
 				root[name] = &fstest.MapFile{Data: []byte(src)}
 			}
-			tr, err := load(root)
-			if err != nil {
-				t.Fatal(err)
-			}
+			tr := must.Get(load(root))
 			var got []string
 			for _, bad := range checkOpenings(tr) {
 				name, _, _ := strings.Cut(bad, ":")

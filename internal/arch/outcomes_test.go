@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 var (
@@ -16,14 +18,8 @@ var (
 // TestOutcomesPage: the tables of docs/outcomes.md name each outcome once, and no other word. An
 // alert on another word would never fire.
 func TestOutcomesPage(t *testing.T) {
-	api, err := os.ReadFile("../../api/onceq.txt")
-	if err != nil {
-		t.Fatal(err)
-	}
-	page, err := os.ReadFile("../../docs/outcomes.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	api := must.Get(os.ReadFile("../../api/onceq.txt"))
+	page := must.Get(os.ReadFile("../../docs/outcomes.md"))
 	var want, got []string
 	for _, m := range outcomeConst.FindAllStringSubmatch(string(api), -1) {
 		want = append(want, m[1])

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // ownersPhases are a run's phases, as the first column of both tables has them.
@@ -108,10 +110,7 @@ func commentCells(line string) (c [3]string, ok bool) {
 func TestOwners(t *testing.T) {
 	all, first := runFields(t)
 	section := func(name, from, to string) string {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(os.ReadFile(name))
 		_, text, found := strings.Cut(string(b), from)
 		text, _, ended := strings.Cut(text, to)
 		if !found || !ended {

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // pageNamePattern is a function as the pages name it: `file.go: function`.
@@ -100,10 +102,7 @@ func TestPageNamesAreFound(t *testing.T) {
 		"x/a.go":  {Data: []byte("package x\nfunc (t) Moved() {}")},
 		"page.md": {Data: []byte("`a.go: Moved` `x/a.go: Moved`\n`a.go: gone` `b.go: Moved` `a.go: moved`")},
 	}
-	tr, err := load(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := must.Get(load(root))
 	list, err := pages(root)
 	if err != nil {
 		t.Fatal(err)
@@ -248,10 +247,7 @@ func TestContractsNameTheirCases(t *testing.T) {
 	tr := ours(t)
 	var text strings.Builder
 	for _, name := range []string{"contracts", "protocol"} {
-		b, err := os.ReadFile("../../docs/" + name + ".md")
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(os.ReadFile("../../docs/" + name + ".md"))
 		text.WriteString(string(b))
 	}
 	for _, dir := range []string{"broker/brokertest", "dedupe/dedupetest"} {

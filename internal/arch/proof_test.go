@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // leftToProof returns what the tests leave to make proof: the texts that they give to
@@ -76,10 +78,7 @@ func literal(e ast.Expr) string {
 // TestLeftToProof: what make test leaves to make proof stands in CONTRIBUTING.md with its reason,
 // and nothing else does.
 func TestLeftToProof(t *testing.T) {
-	page, err := os.ReadFile("../../CONTRIBUTING.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../../CONTRIBUTING.md"))
 	_, table, ok := strings.Cut(string(page), "| left to `make proof` | because |\n|---|---|\n")
 	if !ok {
 		t.Fatal("CONTRIBUTING.md has no table of what is left to make proof")

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // shownPrograms are the pages that show a whole program, and where it is compiled and run.
@@ -76,9 +78,6 @@ func TestPackageComment(t *testing.T) {
 
 func readPage(t *testing.T, name string) string {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("../..", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(filepath.Join("../..", name)))
 	return string(b)
 }

@@ -29,6 +29,7 @@ var testSupport = []string{
 	"internal/coretest/rig",
 	"internal/coretest/worlds",
 	"internal/rig",
+	"internal/must",
 	"internal/proof",
 	"internal/testserver/...",
 	"internal/chromium",
@@ -264,7 +265,11 @@ var layers = []layer{
 		why: "it makes databases for the tests of a store, and starts no server",
 	},
 	{
-		pkgs: "internal/testserver/testaws", others: []string{"github.com/aws/..."},
+		pkgs: "internal/testserver/testsqlite", may: []string{"dedupe", "dedupe/machine", "dedupe/sqlitestore"},
+		why: "it opens files for the tests of many packages, which register the driver themselves",
+	},
+	{
+		pkgs: "internal/testserver/testaws", may: []string{"sqsfake"}, others: []string{"github.com/aws/..."},
 		why: "it makes queues and tables for the tests of drivers and stores, and starts no server",
 	},
 	{

@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"testing/fstest"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // The texts of outcomes and of error classes stand in several packages, because go doc shows a
@@ -419,20 +421,14 @@ func textsTree(t *testing.T, file string, change func(text string) string) (tr *
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := os.ReadFile(filepath.Join("../..", outcomePage))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile(filepath.Join("../..", outcomePage)))
 	switch file {
 	case "":
 		return tr, string(page)
 	case outcomePage:
 		return tr, change(string(page))
 	}
-	text, err := os.ReadFile(filepath.Join("../..", file))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(filepath.Join("../..", file)))
 	if tr, err = tr.with(file, []byte(change(string(text)))); err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"testing/fstest"
 	"unicode/utf8"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 var lower = flag.Bool("lower", false, "write columns.txt as the comments are now, where they are better than it says")
@@ -136,10 +138,7 @@ func TestColumns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(budgetFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(budgetFile))
 	list, err := budget(string(text))
 	if err != nil {
 		t.Fatal(err)
@@ -180,10 +179,7 @@ func TestColumnsAreCounted(t *testing.T) {
 			"func f() {\n\t// " + long[4:] + "\n}\n" +
 			"var e" + long + "x = 1 // no code may be as long, but that is not for its comment to mend\n")},
 	}
-	tr, err := load(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := must.Get(load(root))
 	_, where, err := longComments(tr, root)
 	if want := []string{"a.go:4", "a.go:8", "a.go:14", "a.go:17"}; err != nil || !slices.Equal(where, want) {
 		t.Errorf("long comments at %q (%v), want %q", where, err, want)

@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 var pinned = regexp.MustCompile(`^[\w./-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
@@ -18,10 +20,7 @@ func TestActionsArePinned(t *testing.T) {
 		t.Fatalf("%q, %v", files, err)
 	}
 	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(file))
 		for i, line := range strings.Split(string(text), "\n") {
 			if _, uses, ok := strings.Cut(line, "uses: "); ok && !pinned.MatchString(uses) {
 				t.Errorf("%s:%d: %q is named by no hash", filepath.Base(file), i+1, uses)

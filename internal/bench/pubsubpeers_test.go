@@ -94,30 +94,7 @@ func gocloudPubSub(pollers int) pubsubStart {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		ctx, cancel := context.WithCancel(tb.Context())
-		var loops sync.WaitGroup
-		for range pollers {
-			loops.Go(func() {
-				for {
-					m, err := s.Receive(ctx)
-					if err != nil {
-						if ctx.Err() == nil {
-							tb.Error(err)
-						}
-						return
-					}
-					w.handle(m.Body)
-					m.Ack()
-				}
-			})
-		}
-		return func() {
-			cancel()
-			loops.Wait()
-			if err := s.Shutdown(context.Background()); err != nil {
-				tb.Error(err)
-			}
-		}
+		return receiveThrough(tb, s, pollers, w.work)
 	}
 }
 

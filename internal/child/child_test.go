@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 const roleVariable = "CHILD_TEST_ROLE"
@@ -180,10 +182,7 @@ func family(t *testing.T) (pid int, errs io.Reader, parent *exec.Cmd) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	text, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(bufio.NewReader(out).ReadString('\n'))
 	if pid, err = strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(text, "ready "))); err != nil {
 		t.Fatal(err)
 	}

@@ -5,15 +5,11 @@ import (
 	"testing"
 
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 func newStore(tb testing.TB) *memstore.Store {
-	tb.Helper()
-	s, err := memstore.New(nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return s
+	return must.Get(memstore.New(nil))
 }
 
 var errCut = errors.New("the store does not answer")

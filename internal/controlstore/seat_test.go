@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/retry"
 	"github.com/onceq/onceq/internal/rig"
 	"github.com/onceq/onceq/internal/storetest"
@@ -228,10 +229,7 @@ func TestDeadSeats(t *testing.T) {
 func TestSeatLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t)
-		seat, err := controlstore.NewSeat(s, controlstore.SeatOptions{Queue: "a/b", Owner: "w"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		seat := must.Get(controlstore.NewSeat(s, controlstore.SeatOptions{Queue: "a/b", Owner: "w"}))
 		card := &control.WorkerStatus{At: time.Now()}
 		if err := seat.Beat(t.Context(), card); err != nil || !strings.HasPrefix(seat.Name(), "a/b/") {
 			t.Fatalf("%q, %v", seat.Name(), err)

@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -21,10 +22,7 @@ var errFault = errors.New("fault")
 // queue is a faulty one whose messages take 30 s.
 func queue(t *testing.T, name string) *faulty.Broker {
 	t.Helper()
-	b, err := membroker.New(&membroker.Options{Name: name})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(membroker.New(&membroker.Options{Name: name}))
 	return &faulty.Broker{Broker: b}
 }
 
@@ -309,10 +307,7 @@ func TestFaultsTogether(t *testing.T) {
 }
 
 func TestFaultsOfAStore(t *testing.T) {
-	s, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(memstore.New(nil))
 	claim := func(fs faulty.Faults) (err error) {
 		defer func() {
 			if v := recover(); v != nil {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // The rule: a mutant breaks what is there now. Without this test one whose text was rewritten would
@@ -47,10 +49,7 @@ func hasTest(t *testing.T, dir, name string) bool {
 		t.Fatal(err)
 	}
 	for _, f := range files {
-		text, err := os.ReadFile(f)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(f))
 		if strings.Contains(string(text), "func "+name+"(") {
 			return true
 		}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/onceq/onceq/dedupe/machine"
+	"github.com/onceq/onceq/internal/must"
 )
 
 const root = "../.."
@@ -48,10 +49,7 @@ func TestVerdictsHaveMutants(t *testing.T) {
 		"internal/verdict/verdict.go": {"Judge", "class"},
 		"internal/verdict/handled.go": {"ending", "cutBy"},
 	} {
-		text, err := os.ReadFile(root + "/" + file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(os.ReadFile(root + "/" + file))
 		var broken []int // where the texts of the mutants end
 		for _, m := range mutants() {
 			if m.File == file {
@@ -132,10 +130,7 @@ type unit struct {
 // readUnits reads the rules of a page, each in one line.
 func readUnits(t *testing.T, page string) (units []unit) {
 	t.Helper()
-	b, err := os.ReadFile(root + "/docs/" + page + ".md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(os.ReadFile(root + "/docs/" + page + ".md"))
 	heading, code, list := "", false, false
 	for i, line := range strings.Split(string(b), "\n") {
 		bare := strings.TrimSpace(line)
@@ -173,10 +168,7 @@ func suiteCases(t *testing.T) map[string]bool {
 			t.Fatal(err)
 		}
 		for _, f := range files {
-			text, err := os.ReadFile(f)
-			if err != nil {
-				t.Fatal(err)
-			}
+			text := must.Get(os.ReadFile(f))
 			for _, m := range name.FindAllStringSubmatch(string(text), -1) {
 				cases[m[1]] = true
 			}

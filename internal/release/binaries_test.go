@@ -5,18 +5,14 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // The bill lists each module that is in a binary, with its version. The test's own binary is one.
 func TestBill(t *testing.T) {
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
+	self := must.Get(os.Executable())
+	binary := must.Get(os.ReadFile(self))
 	b, err := bill(binary)
 	if err != nil {
 		t.Fatal(err)

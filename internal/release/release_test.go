@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // tags are the names under which Go looks for the versions of modules.
@@ -63,10 +65,7 @@ func TestTree(t *testing.T) {
 			t.Fatalf("git %v: %v %s", args, err, out)
 		}
 	}
-	tr, err := newTree(t.Context(), root, "v0.1.0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	tr := must.Get(newTree(t.Context(), root, "v0.1.0"))
 	defer tr.forget()
 	want := map[string][]string{
 		".": {"LICENSE", "a.go", "go.mod"}, "b": {"LICENSE", "go.mod"}, "a": {"LICENSE", "go.mod", "sub/s.go"},
@@ -78,10 +77,7 @@ func TestTree(t *testing.T) {
 		if err := tr.zip(m, name); err != nil {
 			t.Fatal(err)
 		}
-		z, err := zip.OpenReader(name)
-		if err != nil {
-			t.Fatal(err)
-		}
+		z := must.Get(zip.OpenReader(name))
 		var got []string
 		for _, f := range z.File {
 			got = append(got, f.Name[len(m.path+"@v0.1.0/"):])

@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/internal/instant"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -33,10 +34,7 @@ var ErrBoom = errors.New("boom")
 // NewBroker is a memory queue that can be made to fail.
 func NewBroker(t testing.TB, o membroker.Options) *faulty.Broker {
 	t.Helper()
-	b, err := membroker.New(&o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(membroker.New(&o))
 	return &faulty.Broker{Broker: b}
 }
 
@@ -46,10 +44,7 @@ func Key(k string) dedupe.Key { return dedupe.Key{Scope: Scope, Key: k} }
 // NewStore is on an empty store in memory.
 func NewStore(t testing.TB) *Store {
 	t.Helper()
-	st, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := must.Get(memstore.New(nil))
 	return &Store{Store: st, T: t}
 }
 
@@ -158,37 +153,30 @@ func Waits(fs faulty.Faults) bool {
 // hooked is the store without its faults, but with the changes of its answers.
 type hooked struct{ *Store }
 
+// changed is what a test's function makes of a call's answers.
+func changed[Q, A any](s hooked, on *func([]Q, []A) []A, qs []Q, as []A) []A {
+	s.Mu.Lock()
+	change := *on
+	s.Mu.Unlock()
+	if change == nil {
+		return as
+	}
+	return change(qs, as)
+}
+
 func (s hooked) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
 	cs, err := s.Store.Store.Claim(ctx, rs)
-	s.Mu.Lock()
-	change := s.OnClaim
-	s.Mu.Unlock()
-	if change != nil {
-		cs = change(rs, cs)
-	}
-	return cs, err
+	return changed(s, &s.OnClaim, rs, cs), err
 }
 
 func (s hooked) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
 	as, err := s.Store.Store.Renew(ctx, rs)
-	s.Mu.Lock()
-	change := s.OnRenew
-	s.Mu.Unlock()
-	if change != nil {
-		as = change(rs, as)
-	}
-	return as, err
+	return changed(s, &s.OnRenew, rs, as), err
 }
 
 func (s hooked) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
 	as, err := s.Store.Store.Settle(ctx, ss)
-	s.Mu.Lock()
-	change := s.OnSettle
-	s.Mu.Unlock()
-	if change != nil {
-		as = change(ss, as)
-	}
-	return as, err
+	return changed(s, &s.OnSettle, ss, as), err
 }
 
 func (s hooked) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
@@ -264,6 +252,20 @@ func (s *Store) Limits() dedupe.Limits {
 		l = s.ChangeLimits(l)
 	}
 	return l
+}
+
+// Record is what the store keeps for the key; the zero Record where there is none. Nothing that
+// goes wrong befalls the look.
+func (s *Store) Record(k dedupe.Key) dedupe.Record {
+	s.T.Helper()
+	rs, err := s.Store.Get(s.T.Context(), []dedupe.Key{k})
+	if err != nil {
+		s.T.Fatal(err)
+	}
+	if rs[0] == nil {
+		return dedupe.Record{}
+	}
+	return *rs[0]
 }
 
 // Steal ends a claim as an operator would who forces the key free, and takes it.
@@ -423,6 +425,40 @@ func (q *Queue) Expire(t *testing.T, body string) {
 			_ = q.Broker.Nack(t.Context(), []broker.Hold{{Receipt: r}})
 		}
 	}
+}
+
+// TakeAll takes all messages out of a queue.
+func TakeAll(t testing.TB, b broker.Receiver) (all []*broker.Message) {
+	t.Helper()
+	for {
+		ms, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: b.Limits().ReceiveBatch})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(ms) == 0 {
+			return all
+		}
+		all = append(all, ms...)
+		var rs []broker.Receipt
+		for _, m := range ms {
+			rs = append(rs, m.Receipt)
+		}
+		for chunk := range slices.Chunk(rs, b.Limits().SettleBatch) {
+			if err := b.Ack(t.Context(), chunk); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// Classes are those of all dead letters in a queue, which are taken out.
+func Classes(t testing.TB, dead broker.Receiver) (classes []string) {
+	t.Helper()
+	for _, m := range TakeAll(t, dead) {
+		classes = append(classes, m.Meta.Dead.Class)
+	}
+	slices.Sort(classes)
+	return classes
 }
 
 // Outages are the ways in which a store does not answer.

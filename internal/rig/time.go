@@ -2,6 +2,8 @@ package rig
 
 import (
 	"context"
+	"runtime"
+	"strings"
 	"testing/synctest"
 	"time"
 
@@ -29,4 +31,10 @@ func Busy(ctx context.Context, d time.Duration) error {
 // Works is a handler that is busy for d.
 func Works(d time.Duration) onceq.HandlerFunc {
 	return func(ctx context.Context, _ *onceq.Job) error { return Busy(ctx, d) }
+}
+
+// Goroutine is the caller's number.
+func Goroutine() string {
+	buf := make([]byte, 64)
+	return strings.Fields(string(buf[:runtime.Stack(buf, false)]))[1]
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -46,10 +48,7 @@ type Config struct {
 // NewWorld has no queues yet.
 func NewWorld(t *testing.T) *World {
 	t.Helper()
-	st, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := must.Get(memstore.New(nil))
 	return &World{T: t, Store: st, Started: make(map[string]int), Effects: make(map[string]int), Cancelled: make(map[string]error)}
 }
 
@@ -77,14 +76,8 @@ func (w *World) Work(h onceq.HandlerFunc, set func(c *Config)) *Worker {
 			change(&c)
 		}
 	}
-	processor, err := onceq.NewProcessor(c.ProcessorConfig)
-	if err != nil {
-		w.Fatal(err)
-	}
-	worker, err := processor.Worker(p.Queue, c.WorkerConfig)
-	if err != nil {
-		w.Fatal(err)
-	}
+	processor := must.Get(onceq.NewProcessor(c.ProcessorConfig))
+	worker := must.Get(processor.Worker(p.Queue, c.WorkerConfig))
 	ctx, cancel := context.WithCancel(context.Background())
 	p.stop = cancel
 	go func() { p.done <- worker.Run(ctx) }()
@@ -147,6 +140,35 @@ func (w *World) Put(group string, keys ...string) {
 	}
 	if err := onceq.Send(w.Context(), w.Sender, ms); err != nil {
 		w.Fatal(err)
+	}
+}
+
+// PutTens sends jobs whose keys are n numbers, each ten in a group of their own.
+func (w *World) PutTens(n int) {
+	w.Helper()
+	for g := range n / 10 {
+		w.Put(fmt.Sprint("g", g), Numbers(10*g, 10)...)
+	}
+}
+
+// Numbers are n numbers from the first on, as texts.
+func Numbers(first, n int) (s []string) {
+	for i := range n {
+		s = append(s, fmt.Sprint(first+i))
+	}
+	return s
+}
+
+// InOrder checks that the jobs of [World.PutTens] had their effects in the order of their groups.
+func (w *World) InOrder() {
+	w.Helper()
+	next := map[int]int{}
+	for _, k := range w.Order {
+		n := must.Get(strconv.Atoi(k))
+		if n%10 != next[n/10] {
+			w.Fatalf("in group %d, %d came when %d was due", n/10, n%10, next[n/10])
+		}
+		next[n/10]++
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/sdkhttp"
 )
 
@@ -43,10 +44,7 @@ func (f doerFunc) Do(r *http.Request) (*http.Response, error) { return f(r) }
 func TestBodyThatIsClosedEndsWell(t *testing.T) {
 	for _, size := range []int64{1, 64 << 10, 64<<10 + 1} {
 		body := &sdkBody{Reader: strings.NewReader(strings.Repeat("x", int(size)))}
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1/", body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1/", body))
 		r.ContentLength = size
 		res, err := sdkhttp.Sound(&http.Client{Transport: tripFunc(func(r *http.Request) (*http.Response, error) {
 			if b, err := io.ReadAll(io.LimitReader(r.Body, size)); int64(len(b)) != size || err != nil {
@@ -76,10 +74,7 @@ func TestBodyThatIsClosedEndsWell(t *testing.T) {
 
 // A body that is shorter than it says is not sent.
 func TestShortBody(t *testing.T) {
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1/", &sdkBody{Reader: strings.NewReader("x")})
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1/", &sdkBody{Reader: strings.NewReader("x")}))
 	r.ContentLength = 2
 	if _, err := sdkhttp.Sound(doerFunc(func(*http.Request) (*http.Response, error) {
 		t.Error("it was sent")

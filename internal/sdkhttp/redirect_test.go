@@ -10,6 +10,7 @@ import (
 
 	awshttp "github.com/aws/aws-sdk-go-v2/aws/transport/http"
 
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/sdkhttp"
 )
 
@@ -32,10 +33,7 @@ func TestRedirect(t *testing.T) {
 				http.Redirect(w, r, "/again", status)
 			}))
 			body := &sdkBody{Reader: strings.NewReader("x")}
-			r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, body)
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL, body))
 			r.ContentLength = 1
 			res, err := sdkhttp.Sound(c).Do(r)
 			if err != nil {
@@ -68,10 +66,7 @@ func TestBodyAgain(t *testing.T) {
 			}
 			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 		})
-		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1/", &sdkBody{Reader: strings.NewReader("x")})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1/", &sdkBody{Reader: strings.NewReader("x")}))
 		r.ContentLength, r.GetBody = 1, nil
 		res, err := sdkhttp.Sound(c.wrap(rt)).Do(r)
 		if err != nil || !seen {

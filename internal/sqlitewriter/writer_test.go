@@ -12,15 +12,14 @@ import (
 	"time"
 
 	_ "modernc.org/sqlite"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // newWriter makes a writer on a file with an empty table, notes. Its connections have the settings.
 func newWriter(tb testing.TB, settings ...string) *Writer {
 	tb.Helper()
-	db, err := sql.Open("sqlite", "file:"+filepath.Join(tb.TempDir(), "test.db")+"?_journal_mode=WAL&_synchronous=OFF&_txlock=immediate"+strings.Join(settings, ""))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	db := must.Get(sql.Open("sqlite", "file:"+filepath.Join(tb.TempDir(), "test.db")+"?_journal_mode=WAL&_synchronous=OFF&_txlock=immediate"+strings.Join(settings, "")))
 	tb.Cleanup(func() { db.Close() })
 	if _, err := db.ExecContext(tb.Context(), "CREATE TABLE notes (line TEXT)"); err != nil {
 		tb.Fatal(err)

@@ -1,7 +1,6 @@
 package storetest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -11,10 +10,11 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/onceqtest"
 )
 
 // This file owns what the rules of package control must keep on each store: edits by many operators
-// at once, and operators who die. Tests of stores call it. dying.mu guards who is dead.
+// at once, and operators who die. Tests of stores call it.
 
 // EditRules lets operators edit the rules at once, each so many times. Each edit is kept.
 func EditRules(tb testing.TB, s dedupe.Store, operators, edits int) {
@@ -81,13 +81,15 @@ func KillOperators(tb testing.TB, s dedupe.Store) {
 	if err := edit(s, "first"); err != nil {
 		tb.Fatal(err)
 	}
-	for _, at := range []string{"get", "settle", "claim", "renew"} {
-		for _, applied := range []bool{false, true} {
-			name := fmt.Sprintf("%s-%v", at, applied)
-			if err := edit(&dying{Store: s, at: at, applied: applied}, name); !errors.Is(err, errDead) {
+	for _, at := range []onceqtest.Op{onceqtest.Get, onceqtest.Settle, onceqtest.Claim, onceqtest.Renew} {
+		for _, kind := range []onceqtest.FaultKind{onceqtest.CrashBefore, onceqtest.CrashAfter} {
+			name := fmt.Sprintf("%s-%s", at, kind)
+			var p onceqtest.Process
+			p.At(onceqtest.Fault{Op: at, Kind: kind})
+			if err := edit(p.Store(s), name); !errors.Is(err, onceqtest.ErrDead) {
 				tb.Fatalf("%s: %v", name, err)
 			}
-			if at == "renew" && applied {
+			if at == onceqtest.Renew && kind == onceqtest.CrashAfter {
 				want++
 			}
 			got, err := controlstore.Read(tb.Context(), s)
@@ -99,47 +101,4 @@ func KillOperators(tb testing.TB, s dedupe.Store) {
 			}
 		}
 	}
-}
-
-var errDead = fmt.Errorf("the operator is dead: %w", dedupe.ErrClosed) // which is not repeated
-
-// dying is the store of an operator who dies at a call: none of his later ones is applied.
-type dying struct {
-	dedupe.Store
-	at      string
-	applied bool
-
-	mu   sync.Mutex
-	dead bool
-}
-
-func dies[A any](d *dying, op string, call func() ([]A, error)) ([]A, error) {
-	d.mu.Lock()
-	was := d.dead
-	d.dead = was || op == d.at
-	now := d.dead
-	d.mu.Unlock()
-	if !now {
-		return call()
-	}
-	if !was && d.applied {
-		_, _ = call()
-	}
-	return nil, errDead
-}
-
-func (d *dying) Get(ctx context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
-	return dies(d, "get", func() ([]*dedupe.Record, error) { return d.Store.Get(ctx, ks) })
-}
-
-func (d *dying) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
-	return dies(d, "claim", func() ([]dedupe.Claim, error) { return d.Store.Claim(ctx, rs) })
-}
-
-func (d *dying) Renew(ctx context.Context, rs []dedupe.Renewal) ([]dedupe.Renewed, error) {
-	return dies(d, "renew", func() ([]dedupe.Renewed, error) { return d.Store.Renew(ctx, rs) })
-}
-
-func (d *dying) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
-	return dies(d, "settle", func() ([]dedupe.Settled, error) { return d.Store.Settle(ctx, ss) })
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // What Workers sends: each item is ordered by Orders/Items orders. The body of a message is its
@@ -33,14 +34,8 @@ func (c counter) JobEnded(_ context.Context, r *onceq.JobReport)               {
 // functions of beside run meanwhile, until their context ends.
 func Workers(ctx context.Context, t *testing.T, store dedupe.Store, h onceq.Handler, beside ...func(context.Context)) {
 	t.Helper()
-	queue, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	queue := must.Get(membroker.New(nil))
+	dead := must.Get(membroker.New(nil))
 	// The second wave comes when the first is done: a duplicate that meets its job at work comes
 	// back after a lease.
 	wave := func() {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 var update = flag.Bool("update", false, "write the files in docs/vectors")
@@ -38,10 +40,7 @@ func hold[V any](t *testing.T, name string, all []V) {
 		}
 		return
 	}
-	old, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	old := must.Get(os.ReadFile(path))
 	if !bytes.Equal(old, b.Bytes()) {
 		t.Errorf("docs/vectors/%s is not what the code does. Programs in other languages rely on it: only add to it (go test ./internal/vectors -update)", name)
 	}

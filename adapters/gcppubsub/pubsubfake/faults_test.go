@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // faulty runs f in a bubble, with a topic and a subscription.
@@ -297,10 +298,7 @@ func TestControl(t *testing.T) {
 	do := func(method, path, body string) (int, string) {
 		w := httptest.NewRecorder()
 		s.Control().ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
-		text, err := io.ReadAll(w.Result().Body)
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(io.ReadAll(w.Result().Body))
 		return w.Code, strings.TrimSpace(string(text))
 	}
 	for _, c := range []struct {

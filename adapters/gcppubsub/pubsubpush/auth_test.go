@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubpush"
+	"github.com/onceq/onceq/internal/must"
 	rigs "github.com/onceq/onceq/internal/rig"
 )
 
@@ -156,18 +157,12 @@ func TestTokens(t *testing.T) {
 	}
 	// also is a token with members that encoding/json cannot write: one that comes twice.
 	also := func(members string) string {
-		text, err := json.Marshal(good())
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.Get(json.Marshal(good()))
 		return signed(keys[0], `{"alg":"RS256","kid":"k1"}`, string(text[:len(text)-1])+","+members+"}")
 	}
 	tamper := func(token string) string {
 		parts := strings.Split(token, ".")
-		c, err := json.Marshal(but("email", account+"x"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		c := must.Get(json.Marshal(but("email", account+"x")))
 		return parts[0] + "." + b64(c) + "." + parts[2]
 	}
 	for _, c := range []struct {

@@ -8,15 +8,13 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubpush"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // blocks are the blocks of code on the page, by language.
 func blocks(t *testing.T) map[string]string {
 	t.Helper()
-	text, err := os.ReadFile("../../../docs/backend-cloudrun.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile("../../../docs/backend-cloudrun.md"))
 	by := map[string]string{}
 	for _, m := range regexp.MustCompile("(?s)```([a-z]+)\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		by[m[1]] += m[2]
@@ -73,10 +71,7 @@ func TestDocumentedSettings(t *testing.T) {
 	if d, _ := time.ParseDuration(one(t, sh, `--timeout=(\d+)`) + "s"); d < 60*time.Second {
 		t.Errorf("Cloud Run gives a request up after %v", d)
 	}
-	program, err := os.ReadFile("../../../examples/cloudrun/main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := must.Get(os.ReadFile("../../../examples/cloudrun/main.go"))
 	drain := one(t, code, `Background\(\), (9\*time\.Second)\)`) + one(t, code, `Background\(\), (500\*time\.Millisecond)\)`)
 	if want := one(t, string(program), `drainTime, closeTime = (.*)`); drain != strings.NewReplacer(" ", "", ",", "").Replace(want) {
 		t.Errorf("the page drains in %s, and the example in %s", drain, want)

@@ -19,6 +19,7 @@ import (
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubpush"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // This file owns the forms in which a message comes, and what is refused. Each test has a rig of
@@ -39,10 +40,7 @@ const messageTime = "2026-11-23T07:00:00.123Z"
 
 // TestForms: each form in which a message comes, and what the handler gets of it.
 func TestForms(t *testing.T) {
-	at, err := time.Parse(time.RFC3339Nano, messageTime)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(time.Parse(time.RFC3339Nano, messageTime))
 	quoted := strings.ReplaceAll(meta, `"`, `\"`)
 	for _, c := range []struct {
 		name    string
@@ -244,14 +242,8 @@ func FuzzServe(f *testing.F) {
 }
 
 func TestOptions(t *testing.T) {
-	p, err := onceq.NewProcessor(newRig(t, new(runs).Handle).cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := p.Batches(onceq.BatchConfig{DeadLetter: onceq.KeepInQueue})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(onceq.NewProcessor(newRig(t, new(runs).Handle).cfg))
+	b := must.Get(p.Batches(onceq.BatchConfig{DeadLetter: onceq.KeepInQueue}))
 	good := pubsubpush.Options{Auth: pubsubpush.IAM{}, AckDeadline: time.Minute}
 	for _, c := range []struct {
 		change func(*pubsubpush.Options)

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +20,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/pubsubwire"
 	rigs "github.com/onceq/onceq/internal/rig"
 )
@@ -52,10 +52,7 @@ func bubble(t *testing.T, h onceq.HandlerFunc, f func(r *rig)) {
 
 func newRig(t testing.TB, h onceq.HandlerFunc) *rig {
 	t.Helper()
-	dlq, err := membroker.New(&membroker.Options{Preset: membroker.PubSub})
-	if err != nil {
-		t.Fatal(err)
-	}
+	dlq := must.Get(membroker.New(&membroker.Options{Preset: membroker.PubSub}))
 	r := &rig{store: rigs.NewStore(t), dlq: dlq, log: new(rigs.Log)}
 	r.T, _ = t.(*testing.T)
 	r.batch.DeadLetter = dlq
@@ -177,31 +174,13 @@ func (r *rig) settle(key string, token dedupe.Token, to dedupe.Status) {
 
 func (r *rig) record(key string) dedupe.Record {
 	r.Helper()
-	rs, err := r.store.Store.Get(r.Context(), []dedupe.Key{{Scope: "orders", Key: key}})
-	if err != nil {
-		r.Fatal(err)
-	}
-	if rs[0] == nil {
-		return dedupe.Record{}
-	}
-	return *rs[0]
+	return r.store.Record(dedupe.Key{Scope: "orders", Key: key})
 }
 
 // letters are the classes of the dead letters that are new.
-func (r *rig) letters() (classes []string) {
+func (r *rig) letters() []string {
 	r.Helper()
-	ms, err := r.dlq.Receive(r.Context(), broker.ReceiveOptions{Max: 100})
-	if err != nil {
-		r.Fatal(err)
-	}
-	for _, m := range ms {
-		classes = append(classes, m.Meta.Dead.Class)
-		if err := r.dlq.Ack(r.Context(), []broker.Receipt{m.Receipt}); err != nil {
-			r.Fatal(err)
-		}
-	}
-	slices.Sort(classes)
-	return classes
+	return rigs.Classes(r, r.dlq)
 }
 
 // runs counts how often each body has run.

@@ -24,10 +24,10 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
-	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/internal/testserver/testgcp"
 	"github.com/onceq/onceq/sqsfake"
@@ -69,15 +69,9 @@ func TestConformanceServer(t *testing.T) {
 	t.Run("pubsub", func(t *testing.T) {
 		t.Parallel()
 		server := testgcp.NewPubSub(t)
-		conn, err := grpc.NewClient(server.Addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := must.Get(grpc.NewClient(server.Addr, grpc.WithTransportCredentials(insecure.NewCredentials())))
 		t.Cleanup(func() { conn.Close() })
-		api, err := gcppubsub.Dial(t.Context(), option.WithGRPCConn(conn))
-		if err != nil {
-			t.Fatal(err)
-		}
+		api := must.Get(gcppubsub.Dial(t.Context(), option.WithGRPCConn(conn)))
 		runDriverTests(t, func(t testing.TB) *driverWorld {
 			return driverWithPubSub("projects/"+server.Project(t), api, api.Topics.CreateTopic, api.Pulls.CreateSubscription)
 		})
@@ -239,7 +233,7 @@ func (missingBroker) Send(context.Context, []broker.Outgoing) ([]string, error) 
 func driverOnSQS(t testing.TB) *driverWorld {
 	s := sqsfake.New(&sqsfake.Options{StrandCancelled: true})
 	t.Cleanup(s.Close)
-	return driverWithSQS(t, gocloudtest.Client(s))
+	return driverWithSQS(t, testaws.FakeClient(s))
 }
 
 func driverOnSQSAsGoCloud(t testing.TB) *driverWorld {

@@ -11,8 +11,9 @@ import (
 	"gocloud.dev/pubsub/awssnssqs"
 
 	"github.com/onceq/onceq/adapters/awssqs"
-	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
+	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -36,19 +37,13 @@ func TestBesideGoCloudsOwn(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			server := sqsfake.New(nil)
 			t.Cleanup(server.Close)
-			client := gocloudtest.Client(server)
+			client := testaws.FakeClient(server)
 			out, err := client.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: new("orders")})
 			if err != nil {
 				t.Fatal(err)
 			}
-			b, err := awssqs.New(client, *out.QueueUrl, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			ourTopic, err := onceqpubsub.OpenTopic(b, &onceqpubsub.TopicOptions{GoCloudSQS: c.peer})
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Get(awssqs.New(client, *out.QueueUrl, nil))
+			ourTopic := must.Get(onceqpubsub.OpenTopic(b, &onceqpubsub.TopicOptions{GoCloudSQS: c.peer}))
 			theirTopic := awssnssqs.OpenSQSTopic(t.Context(), client, *out.QueueUrl, nil)
 			want := pubsub.Message{Body: []byte(c.body), Metadata: c.metadata}
 			take := func(s *pubsub.Subscription) *pubsub.Message {
@@ -63,11 +58,7 @@ func TestBesideGoCloudsOwn(t *testing.T) {
 				return m
 			}
 			ourSubscription := func() *pubsub.Subscription {
-				s, err := onceqpubsub.OpenSubscription(b, &onceqpubsub.SubscriptionOptions{GoCloudSQS: c.peer})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return s
+				return must.Get(onceqpubsub.OpenSubscription(b, &onceqpubsub.SubscriptionOptions{GoCloudSQS: c.peer}))
 			}
 			if err := theirTopic.Send(t.Context(), &want); err != nil {
 				t.Fatal(err)

@@ -18,6 +18,8 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub/internal/gocloudtest"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 // randomMessage is one that a program may send: any UTF-8, and what looks like our own.
@@ -56,14 +58,8 @@ func TestRandomMessages(t *testing.T) {
 	const rounds = 150
 	run := func(t *testing.T, b broker.Broker, peer bool) {
 		t.Helper()
-		topic, err := onceqpubsub.OpenTopic(b, &onceqpubsub.TopicOptions{GoCloudSQS: peer})
-		if err != nil {
-			t.Fatal(err)
-		}
-		sub, err := onceqpubsub.OpenSubscription(b, &onceqpubsub.SubscriptionOptions{GoCloudSQS: peer})
-		if err != nil {
-			t.Fatal(err)
-		}
+		topic := must.Get(onceqpubsub.OpenTopic(b, &onceqpubsub.TopicOptions{GoCloudSQS: peer}))
+		sub := must.Get(onceqpubsub.OpenSubscription(b, &onceqpubsub.SubscriptionOptions{GoCloudSQS: peer}))
 		r := rand.New(rand.NewPCG(3, 4))
 		for range rounds {
 			m := randomMessage(r)
@@ -93,11 +89,8 @@ func TestRandomMessages(t *testing.T) {
 	for name, peer := range map[string]bool{"sqs": false, "sqs as gocloud": true} {
 		t.Run(name, func(t *testing.T) {
 			gocloudtest.Bubble(t, func(t *testing.T) {
-				c := gocloudtest.Client(gocloudtest.FakeSQS(t, nil))
-				b, err := awssqs.New(c, gocloudtest.MakeQueue(t, c, false, nil), nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				c := testaws.FakeClient(testaws.FakeSQS(t, nil))
+				b := must.Get(awssqs.New(c, testaws.MakeQueue(t, c, false, nil), nil))
 				run(t, b, peer)
 				b.Close()
 			})
@@ -114,10 +107,7 @@ func TestRandomMessages(t *testing.T) {
 			if _, err := server.CreateSubscription(t.Context(), &pubsubpb.Subscription{Name: sub, Topic: topic}); err != nil {
 				t.Fatal(err)
 			}
-			b, err := gcppubsub.New(server, topic, sub, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Get(gcppubsub.New(server, topic, sub, nil))
 			run(t, b, false)
 			b.Close()
 		})

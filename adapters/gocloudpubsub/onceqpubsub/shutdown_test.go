@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // This file tests the calls that gocloud makes of a subscription's driver at its end, and those
@@ -22,10 +23,7 @@ import (
 // What gocloud itself never does: more than the broker brings, acks again, and a context that has
 // ended.
 func TestCalls(t *testing.T) {
-	b, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(membroker.New(nil))
 	queue := &hooked{Broker: b}
 	s, err := onceqpubsub.SubscriptionDriver(queue, nil)
 	if err != nil {
@@ -67,15 +65,9 @@ func TestCalls(t *testing.T) {
 // Shutdown gives back what gocloud fetched ahead. gocloud leaves a goroutine behind where nobody
 // took that, so this is no bubble; nothing waits for a lease.
 func TestShutdownHandsBack(t *testing.T) {
-	b, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(membroker.New(nil))
 	queue := &hooked{Broker: b}
-	sub, err := onceqpubsub.OpenSubscription(queue, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := must.Get(onceqpubsub.OpenSubscription(queue, nil))
 	l := &leased{T: t, plain: b, sub: sub}
 	for i := range 200 {
 		l.put(fmt.Sprint(i))

@@ -19,23 +19,15 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // openPair is a topic and a subscription on one queue in memory.
 func openPair(t *testing.T, p membroker.Preset, o *onceqpubsub.TopicOptions) (*membroker.Broker, *pubsub.Topic, *pubsub.Subscription) {
 	t.Helper()
-	b, err := membroker.New(&membroker.Options{Preset: p})
-	if err != nil {
-		t.Fatal(err)
-	}
-	topic, err := onceqpubsub.OpenTopic(b, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sub, err := onceqpubsub.OpenSubscription(b, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(membroker.New(&membroker.Options{Preset: p}))
+	topic := must.Get(onceqpubsub.OpenTopic(b, o))
+	sub := must.Get(onceqpubsub.OpenSubscription(b, nil))
 	t.Cleanup(func() { sub.Shutdown(context.Background()); topic.Shutdown(context.Background()) })
 	return b, topic, sub
 }
@@ -143,18 +135,9 @@ func TestOurOwnAttribute(t *testing.T) {
 
 // As gocloud's awssnssqs: its mark is no metadata, and has room.
 func TestBodiesAsGoCloud(t *testing.T) {
-	b, err := membroker.New(&membroker.Options{Preset: membroker.SQSStandard})
-	if err != nil {
-		t.Fatal(err)
-	}
-	topic, err := onceqpubsub.OpenTopic(b, &onceqpubsub.TopicOptions{GoCloudSQS: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	sub, err := onceqpubsub.OpenSubscription(b, &onceqpubsub.SubscriptionOptions{GoCloudSQS: true})
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(membroker.New(&membroker.Options{Preset: membroker.SQSStandard}))
+	topic := must.Get(onceqpubsub.OpenTopic(b, &onceqpubsub.TopicOptions{GoCloudSQS: true}))
+	sub := must.Get(onceqpubsub.OpenSubscription(b, &onceqpubsub.SubscriptionOptions{GoCloudSQS: true}))
 	t.Cleanup(func() { sub.Shutdown(context.Background()); topic.Shutdown(context.Background()) })
 	many := map[string]string{}
 	for c := 'a'; c <= 'k'; c++ {
@@ -183,33 +166,18 @@ func TestBodiesAsGoCloud(t *testing.T) {
 // A onceq Worker does what a gocloud program sent twice once, and its handler sees what was sent.
 func TestWorkerConsumesTopic(t *testing.T) {
 	gocloudtest.Bubble(t, func(t *testing.T) {
-		b, err := membroker.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		topic, err := onceqpubsub.OpenTopic(b, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		st, err := memstore.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(membroker.New(nil))
+		topic := must.Get(onceqpubsub.OpenTopic(b, nil))
+		st := must.Get(memstore.New(nil))
 		done := map[string]int{}
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 			Store: st, Scope: "orders", Logger: slog.New(slog.DiscardHandler),
 			Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 				done[j.Key().Key+" "+string(j.Message.Body)+" "+j.Message.Attributes["from"]]++
 				return nil
 			}),
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		w, err := p.Worker(b, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
+		w := must.Get(p.Worker(b, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 1}))
 		for range 3 {
 			if err := topic.Send(t.Context(), &pubsub.Message{Body: []byte("ship"), Metadata: map[string]string{"onceq-key": "order-7", "from": "shop"}}); err != nil {
 				t.Fatal(err)
@@ -232,10 +200,7 @@ func TestWorkerConsumesTopic(t *testing.T) {
 // What the broker throttles is offered again under the same id, and BeforeSend is called once.
 func TestTopicThrottled(t *testing.T) {
 	gocloudtest.Bubble(t, func(t *testing.T) {
-		b, err := membroker.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(membroker.New(nil))
 		s := &throttled{Broker: b, left: 2}
 		topic, err := onceqpubsub.OpenTopic(s, nil)
 		if err != nil {
@@ -278,14 +243,8 @@ func (s *throttled) Send(ctx context.Context, ms []broker.Outgoing) ([]string, e
 }
 
 func TestOptionsRefused(t *testing.T) {
-	b, err := membroker.New(&membroker.Options{Preset: membroker.SQSStandard})
-	if err != nil {
-		t.Fatal(err)
-	}
-	memory, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(membroker.New(&membroker.Options{Preset: membroker.SQSStandard}))
+	memory := must.Get(membroker.New(nil))
 	type options = onceqpubsub.SubscriptionOptions
 	for want, o := range map[string]options{
 		"SubscriptionOptions.Visibility: 1ms is below":           {Visibility: time.Millisecond},
@@ -328,22 +287,13 @@ func TestOptionsRefused(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	b, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(membroker.New(nil))
 	failed := errors.New("cannot close")
-	topic, err := onceqpubsub.OpenTopic(b, &onceqpubsub.TopicOptions{Close: func() error { return failed }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	topic := must.Get(onceqpubsub.OpenTopic(b, &onceqpubsub.TopicOptions{Close: func() error { return failed }}))
 	if err := topic.Shutdown(t.Context()); !errors.Is(err, failed) {
 		t.Errorf("got %v", err)
 	}
-	sub, err := onceqpubsub.OpenSubscription(b, &onceqpubsub.SubscriptionOptions{Close: func() error { return failed }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := must.Get(onceqpubsub.OpenSubscription(b, &onceqpubsub.SubscriptionOptions{Close: func() error { return failed }}))
 	if err := sub.Shutdown(t.Context()); !errors.Is(err, failed) {
 		t.Errorf("got %v", err)
 	}

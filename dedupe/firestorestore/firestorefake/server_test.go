@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/onceq/onceq/dedupe/firestorestore/firestorefake"
+	"github.com/onceq/onceq/internal/must"
 )
 
 const db = "projects/p/databases/(default)"
@@ -126,10 +127,7 @@ func TestVirtualTime(t *testing.T) {
 func TestGooglesClient(t *testing.T) {
 	_, addr := firestorefake.Start(t, nil)
 	t.Setenv("FIRESTORE_EMULATOR_HOST", addr)
-	c, err := firestore.NewClient(t.Context(), "p", option.WithoutAuthentication())
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(firestore.NewClient(t.Context(), "p", option.WithoutAuthentication()))
 	defer c.Close()
 	total := c.Doc("totals/all")
 	for range 3 {

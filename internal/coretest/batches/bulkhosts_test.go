@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // Two workers with one Bulk fill batches together.
@@ -168,10 +169,7 @@ func TestBulkInABatchOfDeliveries(t *testing.T) {
 		return nil
 	})
 	rig.Bubble(t, nil, func(r *rig.Rig) {
-		bs, err := r.Cfg.Batches()
-		if err != nil {
-			t.Fatal(err)
-		}
+		bs := must.Get(r.Cfg.Batches())
 		for _, c := range []struct {
 			slots int
 			sizes []int

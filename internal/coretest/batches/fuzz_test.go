@@ -19,6 +19,7 @@ import (
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // What a fuzzed configuration sets, by the bits of an input.
@@ -122,10 +123,7 @@ func newFuzzed(t *testing.T, k string, bits uint16) *fuzzed {
 	if bits&fuzzSQS != 0 {
 		o.Preset = membroker.SQSStandard
 	}
-	st, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	st := must.Get(memstore.New(nil))
 	z := &fuzzed{T: t, queue: rig.NewBroker(t, o), dead: rig.NewBroker(t, o), store: st, runs: make(map[dedupe.Key]int)}
 	h := onceq.Chain(onceq.JSONResult(fuzzHandler), func(next onceq.Handler) onceq.Handler {
 		return onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
@@ -293,23 +291,14 @@ func FuzzJSON(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
-		st, err := memstore.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		st := must.Get(memstore.New(nil))
 		var want any
 		bad := json.Unmarshal(body, &want)
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+		p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 			Handler: onceq.JSONResult(func(_ context.Context, _ *onceq.Job, v any) (any, error) { return v, nil }),
 			Store:   st, Scope: rig.Scope,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := p.Batches(onceq.BatchConfig{DeadLetter: onceq.KeepInQueue})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
+		b := must.Get(p.Batches(onceq.BatchConfig{DeadLetter: onceq.KeepInQueue}))
 		m := &broker.Message{ID: "m", Body: body, Meta: &broker.Meta{Key: "k"}}
 		b.Process(t.Context(), []onceq.Delivery{{Message: m}}, nil, func(_ int, d onceq.Disposition) {
 			got, status, err := onceq.Result[any](t.Context(), st, d.Report.Key)

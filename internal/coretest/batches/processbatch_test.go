@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
-	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/peak"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -273,10 +273,7 @@ func TestBatchMinTimeDuringAnOutage(t *testing.T) {
 // What is answered as the time ends is answered before the return.
 func TestBatchWaitsForWhomItTells(t *testing.T) {
 	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
-		b, err := r.Cfg.Batches()
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(r.Cfg.Batches())
 		told := false
 		b.Process(r.Context(), rig.Lasting(10*time.Second, "a"), nil, func(int, onceq.Disposition) {
 			rig.Takes(20 * time.Second)
@@ -333,10 +330,7 @@ func TestBatchOutage(t *testing.T) {
 			}
 		})
 		var ended sync.Map
-		b, err := r.Cfg.Batches()
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(r.Cfg.Batches())
 		begin := time.Now()
 		ds := rig.Lasting(10*time.Minute, append([]string{"g/a", "g/b", "h/b"}, rig.Numbered("k", 20)...)...)
 		ds[2].Message.Meta.Key = "a" // so that its claim goes with the next batch
@@ -420,21 +414,6 @@ func TestBatchOneLeaseWithoutUntil(t *testing.T) {
 	})
 }
 
-// closedQueue is a dead-letter queue that can be made to fail.
-type closedQueue struct {
-	broker.Sender
-	refuse atomic.Bool
-	calls  atomic.Int64
-}
-
-func (q *closedQueue) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
-	q.calls.Add(1)
-	if q.refuse.Load() {
-		return nil, rig.ErrBoom
-	}
-	return q.Sender.Send(ctx, ms)
-}
-
 // When ProcessBatch has returned, nothing is left that works: neither a settlement that was to be
 // repeated, nor a letter, nor the timer of a job's Timeout.
 func TestBatchLeavesNothingBehind(t *testing.T) {
@@ -449,11 +428,11 @@ func TestBatchLeavesNothingBehind(t *testing.T) {
 			return nil
 		}
 		rig.Bubble(t, h, func(r *rig.Rig) {
-			letters := &closedQueue{Sender: r.DLQ}
-			r.Cfg.DeadLetter = letters
+			var p onceqtest.Process
+			r.Cfg.DeadLetter = p.Sender(r.DLQ)
 			r.Store.Fails(rig.ErrBoom, op)
 			if op == onceqtest.Letter {
-				letters.refuse.Store(true)
+				r.DLQ.SetFault(func(context.Context, onceqtest.Call) faulty.Faults { return faulty.Fail(rig.ErrBoom) })
 			}
 			got := r.Batch(r.Context(), onceq.BatchOptions{Deadline: time.Now().Add(20 * time.Second), OneLease: true},
 				rig.Lasting(25*time.Second, "a", "x", "z")...)
@@ -461,11 +440,11 @@ func TestBatchLeavesNothingBehind(t *testing.T) {
 				t.Errorf("the one that ignores its context was answered %+v", got[2])
 			}
 			calls := func() int64 {
-				return r.Store.Claims.Load() + r.Store.Renews.Load() + r.Store.Settles.Load() + letters.calls.Load()
+				return r.Store.Claims.Load() + r.Store.Renews.Load() + r.Store.Settles.Load() + int64(p.Calls(onceqtest.Letter))
 			}
 			before := calls()
 			r.Store.Heals()
-			letters.refuse.Store(false)
+			r.DLQ.SetFault(nil)
 			rig.Pass(2 * time.Hour)
 			if n := calls() - before; n != 0 {
 				t.Errorf("%s fails: %d calls after the return", op, n)
@@ -483,8 +462,9 @@ func TestBatchLeavesNothingWaitingBehind(t *testing.T) {
 			return fails
 		}
 		rig.Bubble(t, h, func(r *rig.Rig) {
-			slow := &slowQueue{Sender: r.DLQ}
-			r.Cfg.DeadLetter = slow
+			var p onceqtest.Process
+			p.At(onceqtest.Fault{Op: onceqtest.Letter, Times: -1, Kind: onceqtest.Slow, Delay: 1 << 62})
+			r.Cfg.DeadLetter = p.Sender(r.DLQ)
 			if fails == nil {
 				r.Store.Set(func(s *rig.Store) {
 					s.Fault = rig.Bads(onceqtest.Settle, 1<<62, faulty.Hang())
@@ -493,21 +473,9 @@ func TestBatchLeavesNothingWaitingBehind(t *testing.T) {
 			got := r.Batch(r.Context(), onceq.BatchOptions{Deadline: time.Now().Add(5 * time.Second)}, rig.Lasting(10*time.Second, "a", "b")...)
 			r.WantEnds(got, "abandoned", "abandoned")
 			rig.Pass(time.Hour)
-			if n := r.Store.Settles.Load() + slow.calls.Load(); fails == nil && n != 1 || fails != nil && n != 3 {
+			if n := r.Store.Settles.Load() + int64(p.Calls(onceqtest.Letter)); fails == nil && n != 1 || fails != nil && n != 3 {
 				t.Errorf("%v: %d settlements and letters", fails, n)
 			}
 		})
 	}
-}
-
-// slowQueue is a dead-letter queue whose calls hang.
-type slowQueue struct {
-	broker.Sender
-	calls atomic.Int64
-}
-
-func (q *slowQueue) Send(ctx context.Context, _ []broker.Outgoing) ([]string, error) {
-	q.calls.Add(1)
-	<-ctx.Done()
-	return nil, ctx.Err()
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -73,7 +74,7 @@ func TestLateClaimStartsNothing(t *testing.T) {
 // A claim whose answer is just in time starts its handler, with enough of its lease left for a
 // beat.
 func TestSlowClaimStarts(t *testing.T) {
-	rig.Bubble(t, rig.Until(10*time.Second), func(r *rig.Rig) {
+	rig.Bubble(t, rig.Works(10*time.Second), func(r *rig.Rig) {
 		lateClaims(r, 1, 2*time.Second)
 		r.Send("a")
 		r.RunFor(time.Minute)
@@ -118,7 +119,7 @@ func TestLateClaimOfAKeyThatIsTaken(t *testing.T) {
 // The confirmation of the start prolongs the claim: what it took does not count against the
 // handler.
 func TestSlowConfirmationOfAStart(t *testing.T) {
-	rig.Bubble(t, rig.Until(3*time.Second), func(r *rig.Rig) {
+	rig.Bubble(t, rig.Works(3*time.Second), func(r *rig.Rig) {
 		r.Store.Set(func(s *rig.Store) {
 			s.Fault = func(c onceqtest.Call) (f faulty.Faults) {
 				switch {
@@ -199,10 +200,7 @@ func TestLateClaimOfABatch(t *testing.T) {
 	for _, one := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			r := rig.New(t, rig.Never(t), rig.With(func(c *rig.Setup) { c.Lease = 3 * time.Second }))
-			b, err := r.Cfg.Batches()
-			if err != nil {
-				t.Fatal(err)
-			}
+			b := must.Get(r.Cfg.Batches())
 			r.Send("a")
 			ms, err := r.Q.Receive(t.Context(), broker.ReceiveOptions{Max: 10})
 			if err != nil || len(ms) != 1 {

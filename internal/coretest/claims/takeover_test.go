@@ -124,7 +124,7 @@ func TestDuplicateOfALongJobIsReceivedSeldom(t *testing.T) {
 		{30 * time.Second, 5 * time.Minute},
 	} {
 		t.Run(fmt.Sprintf("%v and %v", c.owner, c.claimer), func(t *testing.T) {
-			rig.Bubble(t, rig.Until(length), func(r *rig.Rig) {
+			rig.Bubble(t, rig.Works(length), func(r *rig.Rig) {
 				r.Send("a")
 				r.Start()
 				rig.Pass(time.Second)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"runtime"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -15,6 +14,7 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/instant"
+	"github.com/onceq/onceq/internal/must"
 )
 
 type mark = instant.Mark
@@ -31,7 +31,7 @@ type watched struct {
 func (s *watched) note() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ids = append(s.ids, goroutine())
+	s.ids = append(s.ids, rig.Goroutine())
 }
 
 func (s *watched) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
@@ -44,19 +44,8 @@ func (s *watched) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.
 	return s.Store.Settle(ctx, ss)
 }
 
-// goroutine is the caller's number.
-func goroutine() string {
-	buf := make([]byte, 64)
-	return strings.Fields(string(buf[:runtime.Stack(buf, false)]))[1]
-}
-
 func memory(t *testing.T, o *memstore.Options) *memstore.Store {
-	t.Helper()
-	st, err := memstore.New(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return st
+	return must.Get(memstore.New(o))
 }
 
 func processor(t *testing.T, st dedupe.Store, set func(c *onceq.ProcessorConfig)) *onceq.Processor {
@@ -65,11 +54,7 @@ func processor(t *testing.T, st dedupe.Store, set func(c *onceq.ProcessorConfig)
 	if set != nil {
 		set(&c)
 	}
-	p, err := onceq.NewProcessor(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p
+	return must.Get(onceq.NewProcessor(c))
 }
 
 // A call of Do makes the calls of a store that never waits itself, and leaves those of any other to
@@ -86,7 +71,7 @@ func TestDoCallsAnInstantStoreItself(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, id := range st.ids {
-				if own := id == goroutine(); own != marked {
+				if own := id == rig.Goroutine(); own != marked {
 					t.Errorf("marked %v: called in its own goroutine: %v", marked, own)
 				}
 			}

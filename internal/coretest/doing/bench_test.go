@@ -9,20 +9,15 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/cputime"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // BenchmarkDo is one caller's calls of Do, each with a key of its own, on a memory store that is at
 // its bound; and the same for a key that is done.
 func BenchmarkDo(b *testing.B) {
 	const records = 100_000
-	st, err := memstore.New(&memstore.Options{MaxRecords: records})
-	if err != nil {
-		b.Fatal(err)
-	}
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: st, Scope: "bench"})
-	if err != nil {
-		b.Fatal(err)
-	}
+	st := must.Get(memstore.New(&memstore.Options{MaxRecords: records}))
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{Store: st, Scope: "bench"}))
 	n := 0
 	one := func(b *testing.B, key string) {
 		if _, err := onceq.Do(context.Background(), p, dedupe.Key{Key: key}, nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil }); err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -490,10 +491,7 @@ func TestForwardDrains(t *testing.T) {
 func TestForwardInABatchOfDeliveries(t *testing.T) {
 	inOffice(t, func(o *office) {
 		c := o.config(new(onceqtest.Process))
-		bs, err := c.Batches()
-		if err != nil {
-			t.Fatal(err)
-		}
+		bs := must.Get(c.Batches())
 		var ds []onceq.Delivery
 		for _, k := range rig.Numbered("k", 10) {
 			ds = append(ds, onceq.Delivery{Message: &broker.Message{ID: k, Body: []byte(k), Meta: &broker.Meta{ID: k, Key: k}}})
@@ -541,10 +539,7 @@ func TestForwardOfAReplayedLetter(t *testing.T) {
 		o.put("a")
 		rig.Pass(time.Second)
 		fails = false
-		q, err := dlq.New(o.dead, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		q := must.Get(dlq.New(o.dead, nil))
 		if _, err := q.Replay(o.Context(), dlq.ReplayOptions{To: o.box}); err != nil {
 			t.Fatal(err)
 		}

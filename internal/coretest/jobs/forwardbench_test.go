@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // sink is a destination in the process, whose calls take a while.
@@ -41,14 +42,11 @@ func (s *sink) Send(_ context.Context, ms []broker.Outgoing) ([]string, error) {
 func BenchmarkForward(b *testing.B) {
 	box := fullOutbox(b, b.N)
 	to := &sink{l: broker.Limits{SendBatch: 10}, takes: 10 * time.Millisecond, want: int64(b.N), done: make(chan struct{})}
-	w, err := rig.NewWorker(rig.Setup{
+	w := must.Get(rig.NewWorker(rig.Setup{
 		ProcessorConfig: onceq.ProcessorConfig{Handler: onceq.Forward(to), Store: onceq.NoStore, Scope: "outbox", Logger: slog.New(slog.DiscardHandler)},
 		WorkerConfig:    onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 1000},
 		Broker:          box,
-	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}))
 	b.ReportAllocs()
 	b.ResetTimer()
 	untilDone(b, w, to.done)
@@ -70,7 +68,7 @@ func BenchmarkBulk(b *testing.B) {
 			box := fullOutbox(b, b.N)
 			var n atomic.Int64
 			over := make(chan struct{})
-			w, err := rig.NewWorker(rig.Setup{
+			w := must.Get(rig.NewWorker(rig.Setup{
 				ProcessorConfig: onceq.ProcessorConfig{Handler: h(func(done int) {
 					if n.Add(int64(done)) == int64(b.N) {
 						close(over)
@@ -78,10 +76,7 @@ func BenchmarkBulk(b *testing.B) {
 				}), Store: onceq.NoStore, Scope: "bench", Defaults: onceq.JobOptions{MaxAttempts: -1}, Logger: slog.New(slog.DiscardHandler)},
 				WorkerConfig: onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 200},
 				Broker:       box,
-			})
-			if err != nil {
-				b.Fatal(err)
-			}
+			}))
 			b.ReportAllocs()
 			b.ResetTimer()
 			untilDone(b, w, over)
@@ -91,10 +86,7 @@ func BenchmarkBulk(b *testing.B) {
 
 func fullOutbox(b *testing.B, n int) *membroker.Broker {
 	b.Helper()
-	box, err := membroker.New(nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	box := must.Get(membroker.New(nil))
 	ms := make([]broker.Outgoing, n)
 	for i := range ms {
 		ms[i] = broker.Outgoing{Body: []byte("a message of the usual size, more or less")}

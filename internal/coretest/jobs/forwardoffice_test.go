@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -93,10 +94,7 @@ func (o *office) relay(set func(c *rig.Setup), faults ...onceqtest.Fault) *relay
 	if set != nil {
 		set(&c)
 	}
-	w, err := rig.NewWorker(c)
-	if err != nil {
-		o.Fatal(err)
-	}
+	w := must.Get(rig.NewWorker(c))
 	ctx, stop := context.WithCancel(r.Context(o.Context()))
 	r.stop = stop
 	go func() { r.done <- w.Run(ctx) }()
@@ -124,10 +122,7 @@ func (o *office) work(set func(c *rig.Setup)) {
 	if set != nil {
 		set(&c)
 	}
-	w, err := rig.NewWorker(c)
-	if err != nil {
-		o.Fatal(err)
-	}
+	w := must.Get(rig.NewWorker(c))
 	ctx, stop := context.WithCancel(o.Context())
 	o.stop, o.done = stop, make(chan error, 1)
 	go func() { o.done <- w.Run(ctx) }()

@@ -10,6 +10,7 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // A redrive of the outbox's own would take away what was not sent.
@@ -27,10 +28,7 @@ func TestForwardTellsOfARedrive(t *testing.T) {
 
 func TestForwardRefuses(t *testing.T) {
 	box, dest := rig.NewBroker(t, membroker.Options{}), rig.NewBroker(t, membroker.Options{})
-	own, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	own := must.Get(memstore.New(nil))
 	good := func() rig.Setup {
 		return rig.Setup{
 			ProcessorConfig: onceq.ProcessorConfig{Handler: onceq.Forward(dest), Store: onceq.NoStore, Scope: "outbox"},
@@ -68,10 +66,7 @@ func TestForwardRefuses(t *testing.T) {
 		}
 	}
 	s := good()
-	p, err := onceq.NewProcessor(s.ProcessorConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(onceq.NewProcessor(s.ProcessorConfig))
 	if _, err := p.Batches(onceq.BatchConfig{DeadLetter: dest}); err == nil || !strings.Contains(err.Error(), "BatchConfig.DeadLetter: a Forward needs KeepInQueue") {
 		t.Errorf("Batches: %v", err)
 	}

@@ -237,8 +237,8 @@ func TestJobsOfAType(t *testing.T) {
 
 func TestTimeoutWins(t *testing.T) {
 	mux := new(onceq.Mux)
-	mux.On("t", rig.Until(time.Hour), &onceq.JobOptions{Timeout: 20 * time.Second})
-	mux.On("u", rig.Until(time.Hour), nil)
+	mux.On("t", rig.Works(time.Hour), &onceq.JobOptions{Timeout: 20 * time.Second})
+	mux.On("u", rig.Works(time.Hour), nil)
 	rig.SynctestMux(t, mux, func(r *rig.Rig) {
 		for _, c := range []struct {
 			typ     string

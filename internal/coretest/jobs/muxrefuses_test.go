@@ -12,19 +12,14 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestRefusedSetups: a setup that would lose or repeat jobs in silence is refused when the worker
 // is made.
 func TestRefusedSetups(t *testing.T) {
-	q, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := memstore.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := must.Get(membroker.New(nil))
+	st := must.Get(memstore.New(nil))
 	mux := func(set func(m *onceq.Mux)) *onceq.Mux {
 		m := new(onceq.Mux)
 		m.On("a", rig.Returns(nil), nil)

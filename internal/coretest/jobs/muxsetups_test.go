@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // untypedMux is a worker's Handler that knows one type.
@@ -123,10 +124,7 @@ func TestSharedScopesAreToldOf(t *testing.T) {
 // One queue of a Processor at most does without a Name.
 func TestQueuesNeedNames(t *testing.T) {
 	c := rig.Config(t)
-	p, err := onceq.NewProcessor(c.ProcessorConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(onceq.NewProcessor(c.ProcessorConfig))
 	other := rig.NewBroker(t, membroker.Options{})
 	for _, w := range []struct {
 		queue broker.Receiver

@@ -13,15 +13,13 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // sitsBeside takes the seat of another worker of the rig's queue, with the settings of the rig's.
 func sitsBeside(r *rig.Rig, owner string, change func(*control.WorkerStatus)) *controlstore.Seat {
 	r.Helper()
-	s, err := controlstore.NewSeat(r.Store.Store, controlstore.SeatOptions{Queue: rig.Scope, Owner: owner, TTL: time.Hour})
-	if err != nil {
-		r.Fatal(err)
-	}
+	s := must.Get(controlstore.NewSeat(r.Store.Store, controlstore.SeatOptions{Queue: rig.Scope, Owner: owner, TTL: time.Hour}))
 	c := &control.WorkerStatus{At: time.Now(), Started: time.Now(), State: "running", Scope: rig.Scope, Retention: onceq.DefaultRetention, Interrupted: "rerun"}
 	if change != nil {
 		change(c)

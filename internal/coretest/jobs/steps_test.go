@@ -15,31 +15,17 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // stepped runs a worker on one message for d of virtual time, and answers the record.
 func stepped(t *testing.T, h onceq.HandlerFunc, d time.Duration, o onceq.JobOptions) *dedupe.Record {
 	t.Helper()
-	q, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	st, err := memstore.New(&memstore.Options{MaxResult: 4096})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dead, err := membroker.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Handler: h, Store: st, Scope: "s", Logger: slog.New(slog.DiscardHandler), Defaults: o})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := p.Worker(q, onceq.WorkerConfig{DeadLetter: dead})
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := must.Get(membroker.New(nil))
+	st := must.Get(memstore.New(&memstore.Options{MaxResult: 4096}))
+	dead := must.Get(membroker.New(nil))
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{Handler: h, Store: st, Scope: "s", Logger: slog.New(slog.DiscardHandler), Defaults: o}))
+	w := must.Get(p.Worker(q, onceq.WorkerConfig{DeadLetter: dead}))
 	if err := onceq.SendOne(t.Context(), q, &broker.Outgoing{Body: []byte("x"), Meta: &broker.Meta{Key: "A"}}); err != nil {
 		t.Fatal(err)
 	}

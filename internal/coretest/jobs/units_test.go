@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 )
 
 const asksUnit = "is its unit missing?"
@@ -45,15 +46,9 @@ func TestRetryAfterWithoutUnit(t *testing.T) {
 func TestRetryAfterWithoutUnitIsToldOnce(t *testing.T) {
 	h := func(context.Context, *onceq.Job) error { return onceq.RetryAfter(30, rig.ErrBoom) }
 	rig.Bubble(t, h, func(r *rig.Rig) {
-		p, err := onceq.NewProcessor(r.Cfg.ProcessorConfig)
-		if err != nil {
-			r.Fatal(err)
-		}
+		p := must.Get(onceq.NewProcessor(r.Cfg.ProcessorConfig))
 		for _, name := range []string{"one", "two"} {
-			b, err := p.Batches(onceq.BatchConfig{DeadLetter: r.DLQ, Name: name})
-			if err != nil {
-				r.Fatal(err)
-			}
+			b := must.Get(p.Batches(onceq.BatchConfig{DeadLetter: r.DLQ, Name: name}))
 			b.Process(r.Context(), rig.Deliveries(name+"1", name+"2"), nil, func(int, onceq.Disposition) {})
 		}
 		if n := r.Logged.Count(asksUnit); n != 1 {
@@ -84,10 +79,7 @@ func TestBatchOptionsWithoutUnit(t *testing.T) {
 		{onceq.BatchOptions{}, ""},
 	} {
 		rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
-			b, err := r.Cfg.Batches()
-			if err != nil {
-				r.Fatal(err)
-			}
+			b := must.Get(r.Cfg.Batches())
 			var calls sync.WaitGroup
 			for _, key := range []string{"a", "b", "c"} {
 				calls.Go(func() { b.Process(r.Context(), rig.Deliveries(key), &c.o, func(int, onceq.Disposition) {}) })

@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // policied is a queue that tells how it dead-letters.
@@ -216,10 +217,7 @@ func TestReplayToAMendedWorker(t *testing.T) {
 				c.send(r)
 				r.W = r.Worker(c.broken)
 				r.RunFor(time.Minute)
-				dead, err := dlq.New(r.DLQ, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				dead := must.Get(dlq.New(r.DLQ, nil))
 				list, err := dead.Replay(r.Context(), dlq.ReplayOptions{To: r.Q.Broker, Filter: dlq.Filter{Class: c.class}})
 				if err != nil || list.Replayed != 1 {
 					t.Fatalf("the report is %+v, %v", list, err)
@@ -256,10 +254,7 @@ func TestReplayAtTheOperatorsWord(t *testing.T) {
 				out.Meta = &m
 				r.Put(out)
 				r.RunFor(time.Minute)
-				dead, err := dlq.New(r.DLQ, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
+				dead := must.Get(dlq.New(r.DLQ, nil))
 				o := dlq.ReplayOptions{To: r.Q.Broker}
 				if rep, err := dead.Replay(r.Context(), o); err != nil || rep.Replayed != 0 || len(rep.Skipped) != 1 {
 					t.Fatalf("the report is %+v, %v", rep, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -172,12 +173,7 @@ func (w *ward) keys(f func(k string)) {
 }
 
 func (w *ward) open(b broker.Receiver) *dlq.Queue {
-	w.Helper()
-	q, err := dlq.New(b, &dlq.Options{Visibility: 10 * time.Second, Name: "dead"})
-	if err != nil {
-		w.Fatal(err)
-	}
-	return q
+	return must.Get(dlq.New(b, &dlq.Options{Visibility: 10 * time.Second, Name: "dead"}))
 }
 
 // endPlan runs the replay of a plan once more, whole. Then each of its jobs has run, but for those
@@ -485,10 +481,7 @@ func TestReplayUnderAnotherKey(t *testing.T) {
 		if err := r.Stop(); err != nil {
 			r.Error(err)
 		}
-		q, err := dlq.New(r.DLQ, nil)
-		if err != nil {
-			r.Fatal(err)
-		}
+		q := must.Get(dlq.New(r.DLQ, nil))
 		rep, err := q.Replay(r.Context(), dlq.ReplayOptions{To: r.Q})
 		if err != nil || len(rep.Skipped) != 1 || rep.Replayed != 0 {
 			r.Fatalf("%v, %v", rep, err)
@@ -517,10 +510,7 @@ func TestReplayAfterAFingerprintThatPanicked(t *testing.T) {
 		r.RunFor(time.Second)
 		for _, mended := range []bool{false, true} {
 			broken = !mended
-			q, err := dlq.New(r.DLQ, nil)
-			if err != nil {
-				r.Fatal(err)
-			}
+			q := must.Get(dlq.New(r.DLQ, nil))
 			if rep, err := q.Replay(r.Context(), dlq.ReplayOptions{To: r.Q}); err != nil || rep.Replayed != 1 {
 				r.Fatalf("%v, %v", rep, err)
 			}

@@ -18,6 +18,7 @@ import (
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
 	"github.com/onceq/onceq/internal/letter"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -28,10 +29,7 @@ func printed(r *rig.Rig) {
 // replayAll replays the dead-letter queue, as an operator does who has mended the cause.
 func replayAll(r *rig.Rig, o *dlq.Options, edit func(*broker.Outgoing) error) dlq.Report {
 	r.Helper()
-	q, err := dlq.New(r.DLQ, o)
-	if err != nil {
-		r.Fatal(err)
-	}
+	q := must.Get(dlq.New(r.DLQ, o))
 	rig.Pass(time.Second) // what failed in this very instant is newer than the replay
 	rep, err := q.Replay(r.Context(), dlq.ReplayOptions{To: r.Q.Broker, Edit: edit})
 	if err != nil {

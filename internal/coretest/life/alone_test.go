@@ -4,7 +4,6 @@ import (
 	"context"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -16,6 +15,7 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/instant"
+	"github.com/onceq/onceq/internal/must"
 )
 
 type mark = instant.Mark
@@ -40,16 +40,10 @@ func (s *instantStore) Claim(ctx context.Context, rs []dedupe.ClaimRequest) ([]d
 func (s *instantStore) Settle(ctx context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
 	s.mu.Lock()
 	for range ss {
-		s.ends = append(s.ends, goroutine())
+		s.ends = append(s.ends, rig.Goroutine())
 	}
 	s.mu.Unlock()
 	return s.Store.Settle(ctx, ss)
-}
-
-// goroutine is the caller's number.
-func goroutine() string {
-	buf := make([]byte, 64)
-	return strings.Fields(string(buf[:runtime.Stack(buf, false)]))[1]
 }
 
 // A worker of one handler over a store that never waits records an end in the handler's goroutine.
@@ -74,22 +68,19 @@ func TestOneHandlerOverAnInstantStore(t *testing.T) {
 				q := benchQueue(t)
 				var mu sync.Mutex
 				var ran []string
-				w, err := rig.NewWorker(rig.Setup{
+				w := must.Get(rig.NewWorker(rig.Setup{
 					ProcessorConfig: onceq.ProcessorConfig{
 						Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
 							mu.Lock()
 							defer mu.Unlock()
-							ran = append(ran, goroutine())
+							ran = append(ran, rig.Goroutine())
 							return nil
 						}),
 						Store: st, Scope: "test",
 					},
 					WorkerConfig: onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: c.handlers, Prefetch: 500},
 					Broker:       q,
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))
 				const jobs = 300 // each sent twice
 				for range 2 {
 					ms := make([]broker.Outgoing, jobs)

@@ -56,7 +56,7 @@ func TestBacklogIsNotGivenBackFromWithinItself(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			seen := &frames{Seen: new(rig.Seen)}
-			rig.Bubble(t, rig.Until(30*time.Second), func(r *rig.Rig) {
+			rig.Bubble(t, rig.Works(30*time.Second), func(r *rig.Rig) {
 				r.Send("first")
 				r.Start()
 				rig.Pass(time.Second)

@@ -22,7 +22,7 @@ func TestLongJobIsReceivedOnce(t *testing.T) {
 	for _, p := range []membroker.Preset{membroker.Memory, membroker.SQSStandard, membroker.SQSFIFO, membroker.PubSub} {
 		for _, o := range []rig.Option{func(*rig.Rig) {}, rig.NoStore} {
 			t.Run(p.String(), func(t *testing.T) {
-				rig.Bubble(t, rig.Until(20*time.Minute), func(r *rig.Rig) {
+				rig.Bubble(t, rig.Works(20*time.Minute), func(r *rig.Rig) {
 					r.Send("g/a")
 					r.RunFor(21 * time.Minute)
 					if n := r.Q.Received("a"); n != 1 {
@@ -44,7 +44,7 @@ func TestLeaseAndVisibilityDiffer(t *testing.T) {
 	for _, c := range []struct{ lease, visibility time.Duration }{
 		{10 * time.Second, 5 * time.Minute}, {5 * time.Minute, 10 * time.Second}, {time.Hour, time.Hour}, {100 * time.Millisecond, 100 * time.Millisecond},
 	} {
-		rig.Bubble(t, rig.Until(3*time.Minute), func(r *rig.Rig) {
+		rig.Bubble(t, rig.Works(3*time.Minute), func(r *rig.Rig) {
 			r.Send("a")
 			r.RunFor(4 * time.Minute)
 			if n := r.Q.Received("a"); n != 1 || r.Seen.Started("a") != 1 {
@@ -56,7 +56,7 @@ func TestLeaseAndVisibilityDiffer(t *testing.T) {
 }
 
 func TestWaitingMessagesAreHeld(t *testing.T) {
-	rig.Bubble(t, rig.Until(5*time.Minute), func(r *rig.Rig) {
+	rig.Bubble(t, rig.Works(5*time.Minute), func(r *rig.Rig) {
 		keys := rig.Numbered("k", 11)
 		r.Send(keys...)
 		r.RunFor(56 * time.Minute)
@@ -70,7 +70,7 @@ func TestWaitingMessagesAreHeld(t *testing.T) {
 }
 
 func TestLostDeliveryDoesNotCancel(t *testing.T) {
-	rig.Bubble(t, rig.Until(5*time.Minute), func(r *rig.Rig) {
+	rig.Bubble(t, rig.Works(5*time.Minute), func(r *rig.Rig) {
 		r.Send("a")
 		r.Q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			if c.Op == onceqtest.Extend {
@@ -151,7 +151,7 @@ func TestLostDeliveryWithoutAStoreCancels(t *testing.T) {
 
 func TestExtensionErrorsInPassing(t *testing.T) {
 	for _, o := range []rig.Option{func(*rig.Rig) {}, rig.NoStore} {
-		rig.Bubble(t, rig.Until(10*time.Minute), func(r *rig.Rig) {
+		rig.Bubble(t, rig.Works(10*time.Minute), func(r *rig.Rig) {
 			r.Q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 				if c.Op == onceqtest.Extend && c.N%3 != 0 {
 					return faulty.Fail(broker.ErrThrottled)
@@ -171,7 +171,7 @@ func TestExtensionErrorsInPassing(t *testing.T) {
 }
 
 func TestRenewalErrorsInPassing(t *testing.T) {
-	rig.Bubble(t, rig.Until(10*time.Minute), func(r *rig.Rig) {
+	rig.Bubble(t, rig.Works(10*time.Minute), func(r *rig.Rig) {
 		r.Store.Set(func(s *rig.Store) {
 			s.Fault = func(c onceqtest.Call) faulty.Faults {
 				if c.Op == onceqtest.Renew && c.N%3 != 0 {
@@ -187,7 +187,7 @@ func TestRenewalErrorsInPassing(t *testing.T) {
 }
 
 func TestNonsenseAnswersToRenewals(t *testing.T) {
-	rig.Bubble(t, rig.Until(time.Minute), func(r *rig.Rig) {
+	rig.Bubble(t, rig.Works(time.Minute), func(r *rig.Rig) {
 		n := 0
 		r.Store.Set(func(s *rig.Store) {
 			s.OnRenew = func(_ []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed {
@@ -209,7 +209,7 @@ func TestNonsenseAnswersToRenewals(t *testing.T) {
 
 // A job outlives the broker's limit on holding a message under its claim alone.
 func TestJobLongerThanTheBrokersLimit(t *testing.T) {
-	rig.Bubble(t, rig.Until(15*time.Hour), func(r *rig.Rig) {
+	rig.Bubble(t, rig.Works(15*time.Hour), func(r *rig.Rig) {
 		r.Send("a")
 		r.Start()
 		rig.Pass(30 * time.Hour)
@@ -231,7 +231,7 @@ func TestJobLongerThanTheBrokersLimit(t *testing.T) {
 }
 
 func TestMessageWaitsLongerThanTheBrokersLimit(t *testing.T) {
-	rig.Bubble(t, rig.Until(time.Second), func(r *rig.Rig) {
+	rig.Bubble(t, rig.Works(time.Second), func(r *rig.Rig) {
 		r.Store.Fails(rig.ErrBoom, onceqtest.Claim)
 		r.Send("a")
 		r.Start()
@@ -252,7 +252,7 @@ func TestMessageWaitsLongerThanTheBrokersLimit(t *testing.T) {
 
 func TestQueueThatCannotExtend(t *testing.T) {
 	for _, texts := range [][]string{{"a"}, {"g/a"}} {
-		rig.Bubble(t, rig.Until(5*time.Minute), func(r *rig.Rig) {
+		rig.Bubble(t, rig.Works(5*time.Minute), func(r *rig.Rig) {
 			r.Q.ChangeLimits = func(l broker.Limits) broker.Limits { l.Extends = false; return l }
 			r.Q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 				if c.Op == onceqtest.Extend {
@@ -333,7 +333,7 @@ func TestBeatInFlightBeforeANack(t *testing.T) {
 
 // On a standard SQS queue an extension that comes too late is answered OK, and has done nothing.
 func TestLateExtensionIsNone(t *testing.T) {
-	rig.Bubble(t, rig.Until(2*time.Minute), func(r *rig.Rig) {
+	rig.Bubble(t, rig.Works(2*time.Minute), func(r *rig.Rig) {
 		begin := time.Now()
 		r.Q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			switch at := time.Since(begin); {
@@ -363,7 +363,7 @@ func TestLateExtensionIsNone(t *testing.T) {
 
 // The new receipt is kept alive, though the old one's delivery was lost.
 func TestHandOverAfterALostDelivery(t *testing.T) {
-	rig.Bubble(t, rig.Until(10*time.Minute), func(r *rig.Rig) {
+	rig.Bubble(t, rig.Works(10*time.Minute), func(r *rig.Rig) {
 		r.Q.SetFault(func(_ context.Context, c onceqtest.Call) faulty.Faults {
 			if c.Op == onceqtest.Extend && c.N == 1 {
 				return faulty.Fail(broker.ErrReceiptExpired)

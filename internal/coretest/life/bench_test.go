@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/cputime"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // What both loops run with.
@@ -144,7 +145,7 @@ func runWorkerOf(tb testing.TB, st *memstore.Store, n, handlers int) {
 	var left atomic.Int64
 	left.Store(int64(n))
 	done := make(chan struct{})
-	w, err := rig.NewWorker(rig.Setup{
+	w := must.Get(rig.NewWorker(rig.Setup{
 		ProcessorConfig: onceq.ProcessorConfig{
 			Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 				if left.Add(-1) == 0 {
@@ -156,10 +157,7 @@ func runWorkerOf(tb testing.TB, st *memstore.Store, n, handlers int) {
 		},
 		WorkerConfig: onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: handlers},
 		Broker:       q,
-	})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	}))
 	ctx, cancel := context.WithCancel(tb.Context())
 	defer cancel()
 	var run sync.WaitGroup
@@ -175,21 +173,11 @@ func runWorkerOf(tb testing.TB, st *memstore.Store, n, handlers int) {
 }
 
 func benchQueue(tb testing.TB) *membroker.Broker {
-	tb.Helper()
-	q, err := membroker.New(nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return q
+	return must.Get(membroker.New(nil))
 }
 
 func benchStore(tb testing.TB) *memstore.Store {
-	tb.Helper()
-	st, err := memstore.New(&memstore.Options{MaxRecords: benchRecords})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return st
+	return must.Get(memstore.New(&memstore.Options{MaxRecords: benchRecords}))
 }
 
 // sendAll sends n jobs.

@@ -46,7 +46,7 @@ func TestRetentionForEver(t *testing.T) {
 
 // Calls without a bound are as any others.
 func TestCallTimeoutForEver(t *testing.T) {
-	rig.Bubble(t, rig.Until(time.Minute), func(r *rig.Rig) {
+	rig.Bubble(t, rig.Works(time.Minute), func(r *rig.Rig) {
 		r.Send("a")
 		r.RunFor(2 * time.Minute)
 		r.WantOutcomes("a", "done")
@@ -59,7 +59,7 @@ func TestCallTimeoutForEver(t *testing.T) {
 
 // A driver may say so where it knows no bound.
 func TestLimitsForEver(t *testing.T) {
-	rig.Bubble(t, rig.Until(10*time.Minute), func(r *rig.Rig) {
+	rig.Bubble(t, rig.Works(10*time.Minute), func(r *rig.Rig) {
 		r.Q.ChangeLimits = func(l broker.Limits) broker.Limits {
 			l.MaxTotal, l.MaxHold, l.MaxWait = rig.ForEver, rig.ForEver, rig.ForEver
 			return l

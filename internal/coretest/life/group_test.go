@@ -208,7 +208,7 @@ func TestFollowerLosesItsDelivery(t *testing.T) {
 
 func TestLostDeliveryWhileClaiming(t *testing.T) {
 	for _, group := range []string{"", "g/"} {
-		rig.Bubble(t, rig.Until(time.Minute), func(r *rig.Rig) {
+		rig.Bubble(t, rig.Works(time.Minute), func(r *rig.Rig) {
 			r.Store.Set(func(s *rig.Store) {
 				s.Fault = func(c onceqtest.Call) faulty.Faults {
 					if c.Op == onceqtest.Claim && c.N == 1 {

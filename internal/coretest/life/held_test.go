@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // The smallest stack has 2,048 bytes, of which the runtime keeps 928. What stands above a handler
@@ -19,17 +20,14 @@ func TestHandlersStackIsSmall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := benchQueue(t)
 		var used uintptr
-		w, err := rig.NewWorker(rig.Setup{
+		w := must.Get(rig.NewWorker(rig.Setup{
 			ProcessorConfig: onceq.ProcessorConfig{
 				Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error { used = deep(); return nil }),
 				Store:   benchStore(t), Scope: "test",
 			},
 			WorkerConfig: onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue},
 			Broker:       q,
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		}))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		sendAll(ctx, t, q, 1)
@@ -55,7 +53,7 @@ func deep() uintptr {
 func TestHandIsReplacedAfterALongJob(t *testing.T) {
 	var by []string
 	rig.Bubble(t, func(_ context.Context, j *onceq.Job) error {
-		by = append(by, goroutine())
+		by = append(by, rig.Goroutine())
 		if j.Message.Meta.Key == "long" {
 			<-time.After(time.Second)
 		}

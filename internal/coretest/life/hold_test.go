@@ -148,7 +148,7 @@ func TestHangingStoreLosesNoDelivery(t *testing.T) {
 // A claim that is longer than the visibility timeout outlasts a store that is away for as long as
 // that timeout, because the deadline that the store has given counts.
 func TestLongClaimOutlastsAnOutage(t *testing.T) {
-	rig.Bubble(t, rig.Until(5*time.Minute), func(r *rig.Rig) {
+	rig.Bubble(t, rig.Works(5*time.Minute), func(r *rig.Rig) {
 		r.Send("a")
 		r.Start()
 		rig.Pass(30 * time.Second)
@@ -167,7 +167,7 @@ func TestLongClaimOutlastsAnOutage(t *testing.T) {
 // extension for each batch of the queue.
 func TestRequestsOfABeat(t *testing.T) {
 	const jobs, minutes = 100, 5
-	rig.Bubble(t, rig.Until(minutes*time.Minute), func(r *rig.Rig) {
+	rig.Bubble(t, rig.Works(minutes*time.Minute), func(r *rig.Rig) {
 		var extends atomic.Int64
 		r.Q.SetFault(func(_ context.Context, c onceqtest.Call) (f faulty.Faults) {
 			if c.Op == onceqtest.Extend {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // A handler that ignores the end of its context is reported after a minute, and then each ten.
@@ -56,10 +57,7 @@ func TestHandlerThatListensIsNotReported(t *testing.T) {
 // A call of Do is reported in the same way.
 func TestDoThatIgnoresItsContext(t *testing.T) {
 	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: r.Store, Scope: rig.Scope, Logger: r.Cfg.Logger})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{Store: r.Store, Scope: rig.Scope, Logger: r.Cfg.Logger}))
 		ctx, stop := context.WithTimeout(r.Context(), time.Minute)
 		defer stop()
 		_, _ = onceq.Do(ctx, p, rig.Key("a"), nil, func(context.Context, *onceq.Job) (int, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // These hide what they decorate, but for its Unwrap, as decorators for traces do.
@@ -42,10 +43,7 @@ func (s *sweptStore) Sweep(context.Context, int) (int, error) {
 
 func TestDecoratedStoreIsSwept(t *testing.T) {
 	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
-		inner, err := memstore.New(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		inner := must.Get(memstore.New(nil))
 		s := &sweptStore{Store: inner}
 		r.W = r.Worker(func(c *rig.Setup) { c.Store, c.SweepEvery = decoratedStore{decoratedStore{s}}, time.Minute })
 		r.RunFor(time.Hour)
@@ -102,10 +100,7 @@ func TestDecoratedQueue(t *testing.T) {
 	for queue, want := range map[string]string{"": "orders", "mine": "mine"} {
 		o := &eventful{}
 		rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
-			q, err := membroker.New(&membroker.Options{Name: "orders"})
-			if err != nil {
-				t.Fatal(err)
-			}
+			q := must.Get(membroker.New(&membroker.Options{Name: "orders"}))
 			r.W = r.Worker(func(c *rig.Setup) { c.Broker, c.Queue = decoratedQueue{q}, queue })
 			r.RunFor(time.Second)
 			if e := o.last(t, onceq.EventStarted); e.Queue != want {

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -374,14 +375,8 @@ func BenchmarkHealthOfManySlots(b *testing.B) {
 // benchWorker is a worker whose slots are taken by jobs.
 func benchWorker(b *testing.B, slots, jobs int) (w *onceq.Worker, stop func()) {
 	b.Helper()
-	q, err := membroker.New(nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	s, err := memstore.New(nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	q := must.Get(membroker.New(nil))
+	s := must.Get(memstore.New(nil))
 	begun, end := make(chan struct{}, jobs), make(chan struct{})
 	p, err := onceq.NewProcessor(onceq.ProcessorConfig{Scope: rig.Scope, Store: s, Handler: onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
 		begun <- struct{}{}

@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // spans is an Observer that traces: it keeps what JobStarted returned for each job, and what
@@ -97,10 +98,7 @@ func TestJobEndedWithoutAStart(t *testing.T) {
 func TestJobEndedOfDo(t *testing.T) {
 	s := newSpans()
 	rig.Bubble(t, rig.Never(t), func(r *rig.Rig) {
-		p, err := onceq.NewProcessor(onceq.ProcessorConfig{Store: r.Store, Scope: rig.Scope, Observer: s})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{Store: r.Store, Scope: rig.Scope, Observer: s}))
 		if _, err := onceq.Do(r.Context(), p, rig.Key("a"), nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil }); err != nil {
 			t.Fatal(err)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/peak"
 )
 
@@ -166,10 +167,7 @@ func TestFirstReadByCall(t *testing.T) {
 // where nobody can say why they were not.
 func TestRequiredRulesUnread(t *testing.T) {
 	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
-		p, err := onceq.NewProcessor(r.Cfg.ProcessorConfig)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(onceq.NewProcessor(r.Cfg.ProcessorConfig))
 		release := make(chan struct{})
 		r.Store.Set(func(s *rig.Store) { s.OnGet = func() error { <-release; return nil } })
 		do := func(ctx context.Context) error {
@@ -367,19 +365,13 @@ func TestOldRulesComeLate(t *testing.T) {
 		late := &lateAnswer{Store: r.Store, asked: make(chan struct{})}
 		c := r.Cfg
 		c.Store, c.CallTimeout = late, time.Minute
-		p, err := onceq.NewProcessor(c.ProcessorConfig)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(onceq.NewProcessor(c.ProcessorConfig))
 		ctx, stop := context.WithCancel(r.Context())
 		done := make(chan error, 2)
 		var ws []*onceq.Worker
 		for _, name := range []string{"one", "two"} {
 			c.WorkerConfig.Name = name
-			w, err := p.Worker(rig.NewQueue(t, membroker.Options{}), c.WorkerConfig)
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := must.Get(p.Worker(rig.NewQueue(t, membroker.Options{}), c.WorkerConfig))
 			ws = append(ws, w)
 			go func() { done <- w.Run(ctx) }()
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/peak"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -33,10 +34,7 @@ func TestBatchesObey(t *testing.T) {
 	rig.Bubble(t, h, func(r *rig.Rig) {
 		var gets atomic.Int64
 		r.Store.Set(func(s *rig.Store) { s.OnGet = func() error { gets.Add(1); return nil } })
-		b, err := r.Cfg.Batches()
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(r.Cfg.Batches())
 		n := 0
 		run := func() (out []onceq.Disposition) {
 			var ds []onceq.Delivery
@@ -88,10 +86,7 @@ func TestBatchesObey(t *testing.T) {
 // TestDoObeys: a call whose scope or type is paused is told so. Rules of queues do not touch it.
 func TestDoObeys(t *testing.T) {
 	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
-		p, err := onceq.NewProcessor(r.Cfg.ProcessorConfig)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := must.Get(onceq.NewProcessor(r.Cfg.ProcessorConfig))
 		do := func(k dedupe.Key) error {
 			_, err := onceq.Do(r.Context(), p, k, nil, func(context.Context, *onceq.Job) (int, error) { return 1, nil })
 			return err

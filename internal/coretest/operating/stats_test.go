@@ -11,6 +11,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // slotsOf are the numbers of Stats that say where jobs are.
@@ -119,10 +120,7 @@ func TestStatsOfAProcessor(t *testing.T) {
 		if r.W, err = p.Worker(r.Q, r.Cfg.WorkerConfig); err != nil {
 			t.Fatal(err)
 		}
-		b, err := p.Batches(onceq.BatchConfig{DeadLetter: r.DLQ, Name: "pushed"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(p.Batches(onceq.BatchConfig{DeadLetter: r.DLQ, Name: "pushed"}))
 		wantSlots(r, p.Stats(), slotsOf{})
 		r.Start()
 		r.Send("w1", "w2")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestLooksAtAnyTime: many goroutines look at a Worker and its Processor, and pause it, while it
@@ -23,10 +24,7 @@ func TestLooksAtAnyTime(t *testing.T) {
 		if r.W, err = p.Worker(r.Q, r.Cfg.WorkerConfig); err != nil {
 			t.Fatal(err)
 		}
-		b, err := p.Batches(onceq.BatchConfig{DeadLetter: r.DLQ, Name: "pushed"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(p.Batches(onceq.BatchConfig{DeadLetter: r.DLQ, Name: "pushed"}))
 		over := make(chan struct{})
 		var all sync.WaitGroup
 		for n := range 4 {

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/internal/coretest/rig"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // poisoned is a store in which one record makes each call fail after the others are committed.
@@ -103,17 +104,11 @@ func readsThatCross(t *testing.T) {
 	p := &crossing{}
 	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 		p.read, p.changed, p.answers = make(chan struct{}), make(chan struct{}), make(chan struct{})
-		proc, err := onceq.NewProcessor(r.Cfg.ProcessorConfig)
-		if err != nil {
-			t.Fatal(err)
-		}
+		proc := must.Get(onceq.NewProcessor(r.Cfg.ProcessorConfig))
 		ctx, stop := context.WithCancel(r.Context())
 		ended := make(chan error, 2)
 		for range 2 {
-			w, err := proc.Worker(r.Q, r.Cfg.WorkerConfig)
-			if err != nil {
-				t.Fatal(err)
-			}
+			w := must.Get(proc.Worker(r.Q, r.Cfg.WorkerConfig))
 			go func() { ended <- w.Run(ctx) }()
 		}
 		r.Rules(func(rs *controlstore.Rules) { rs.Rules = nil })

@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/coretest/rig"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -178,10 +179,7 @@ func TestClaimRefusedLetterIsReplayed(t *testing.T) {
 		erring(r, rig.ErrBoom, func(key string) bool { return key == "bad" })
 		r.Send("bad")
 		r.RunFor(25 * time.Hour)
-		dead, err := dlq.New(r.DLQ, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		dead := must.Get(dlq.New(r.DLQ, nil))
 		replay := func() {
 			t.Helper()
 			rep, err := dead.Replay(r.Context(), dlq.ReplayOptions{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // Doer is a store, watched, and processors for Do on it.
@@ -34,11 +35,7 @@ func (d *Doer) Processor(s dedupe.Store) *onceq.Processor {
 	d.Helper()
 	c := d.Cfg.ProcessorConfig
 	c.Handler, c.Store = nil, s
-	p, err := onceq.NewProcessor(c)
-	if err != nil {
-		d.Fatal(err)
-	}
-	return p
+	return must.Get(onceq.NewProcessor(c))
 }
 
 func (d *Doer) Do(k string, o *onceq.DoOptions, f func(context.Context, *onceq.Job) (int, error)) (int, error) {

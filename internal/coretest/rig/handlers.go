@@ -13,18 +13,6 @@ import (
 	"github.com/onceq/onceq/dedupe"
 )
 
-// Until runs for d, or fails when its context ends first.
-func Until(d time.Duration) onceq.HandlerFunc {
-	return func(ctx context.Context, _ *onceq.Job) error {
-		select {
-		case <-time.After(d):
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
 // Never is a handler that must not run.
 func Never(t *testing.T) onceq.HandlerFunc {
 	return func(_ context.Context, j *onceq.Job) error {

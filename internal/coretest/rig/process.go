@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // processed are the dispositions of a Process call, by index.
@@ -20,25 +21,7 @@ type processed struct {
 // Process runs the deliveries and checks that each was answered once.
 func (r *Rig) Process(ctx context.Context, ds ...onceq.Delivery) map[int]onceq.Disposition {
 	r.Helper()
-	b, err := r.Cfg.Batches()
-	if err != nil {
-		r.Fatal(err)
-	}
-	got := processed{ds: make(map[int]onceq.Disposition)}
-	b.Process(ctx, ds, nil, func(i int, d onceq.Disposition) {
-		got.mu.Lock()
-		defer got.mu.Unlock()
-		if _, twice := got.ds[i]; twice {
-			r.Errorf("delivery %d was answered twice", i)
-		}
-		got.ds[i] = d
-	})
-	got.mu.Lock()
-	defer got.mu.Unlock()
-	if len(got.ds) != len(ds) {
-		r.Errorf("%d of %d deliveries were answered: %+v", len(got.ds), len(ds), got.ds)
-	}
-	return got.ds
+	return r.Batch(ctx, onceq.BatchOptions{}, ds...)
 }
 
 // Deliveries are one for each "group/key" or "key".
@@ -62,10 +45,7 @@ func Deliveries(texts ...string) []onceq.Delivery {
 // Batch runs the deliveries within the bounds, and checks that each was answered once.
 func (r *Rig) Batch(ctx context.Context, o onceq.BatchOptions, ds ...onceq.Delivery) map[int]onceq.Disposition {
 	r.Helper()
-	b, err := r.Cfg.Batches()
-	if err != nil {
-		r.Fatal(err)
-	}
+	b := must.Get(r.Cfg.Batches())
 	got := processed{ds: make(map[int]onceq.Disposition)}
 	b.Process(ctx, ds, &o, func(i int, d onceq.Disposition) {
 		got.mu.Lock()

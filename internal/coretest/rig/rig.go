@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/faulty"
+	"github.com/onceq/onceq/internal/rig"
 )
 
 // A Rig is one worker between a memory queue, its dead-letter queue and a memory store. Bubble runs
@@ -220,14 +221,7 @@ func (r *Rig) Put(ms ...broker.Outgoing) {
 // Record is what the store keeps for the key; the zero Record where there is none.
 func (r *Rig) Record(k string) dedupe.Record {
 	r.Helper()
-	rs, err := r.Store.Store.Get(r.Context(), []dedupe.Key{Key(k)})
-	if err != nil {
-		r.Fatal(err)
-	}
-	if rs[0] == nil {
-		return dedupe.Record{}
-	}
-	return *rs[0]
+	return r.Store.Record(Key(k))
 }
 
 func (r *Rig) WantStatus(k string, want dedupe.Status) {
@@ -255,23 +249,9 @@ func Depth(t *testing.T, b *faulty.Broker) int64 {
 }
 
 // Letters takes all dead letters out of their queue.
-func (r *Rig) Letters() (ms []*broker.Message) {
+func (r *Rig) Letters() []*broker.Message {
 	r.Helper()
-	for {
-		got, err := r.DLQ.Receive(r.Context(), broker.ReceiveOptions{Max: 10})
-		if err != nil {
-			r.Fatal(err)
-		}
-		if len(got) == 0 {
-			return ms
-		}
-		for _, m := range got {
-			if err := r.DLQ.Ack(r.Context(), []broker.Receipt{m.Receipt}); err != nil {
-				r.Fatal(err)
-			}
-		}
-		ms = append(ms, got...)
-	}
+	return rig.TakeAll(r, r.DLQ)
 }
 
 // Letter is the one dead letter that there must be, of that class.

@@ -13,6 +13,7 @@ const Scope = rig.Scope
 
 var (
 	ErrBoom   = rig.ErrBoom
+	Goroutine = rig.Goroutine
 	Outages   = rig.Outages
 	Key       = rig.Key
 	NewBroker = rig.NewBroker
@@ -22,4 +23,5 @@ var (
 	Waits     = rig.Waits
 	Pass      = rig.Pass
 	Takes     = rig.Takes
+	Works     = rig.Works
 )

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
@@ -23,18 +24,12 @@ func Pool(tb testing.TB, settings ...func(*pgxpool.Config)) *pgxpool.Pool {
 // PoolOn opens a pool of ten connections on the database at url.
 func PoolOn(tb testing.TB, url string, settings ...func(*pgxpool.Config)) *pgxpool.Pool {
 	tb.Helper()
-	c, err := pgxpool.ParseConfig(url)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	c := must.Get(pgxpool.ParseConfig(url))
 	c.MaxConns = 10
 	for _, set := range settings {
 		set(c)
 	}
-	pool, err := pgxpool.NewWithConfig(tb.Context(), c)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	pool := must.Get(pgxpool.NewWithConfig(tb.Context(), c))
 	tb.Cleanup(pool.Close)
 	return pool
 }

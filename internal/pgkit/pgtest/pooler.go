@@ -16,6 +16,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
@@ -43,10 +44,7 @@ func Pooler(t *testing.T, db *testpg.Database) (addr string, prepares bool) {
 	if !prepares {
 		t.Logf("PgBouncer %d.%d takes no prepared statements", major, minor)
 	}
-	u, err := url.Parse(db.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	u := must.Get(url.Parse(db.URL))
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -83,10 +81,7 @@ func Pooler(t *testing.T, db *testpg.Database) (addr string, prepares bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		uid, err := strconv.Atoi(nobody.Uid)
-		if err != nil {
-			t.Fatal(err)
-		}
+		uid := must.Get(strconv.Atoi(nobody.Uid))
 		for _, name := range []string{"users", "ini", ""} {
 			if err := os.Chown(filepath.Join(dir, name), uid, -1); err != nil {
 				t.Fatal(err)

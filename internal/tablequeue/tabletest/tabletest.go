@@ -3,6 +3,7 @@ package tabletest
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,14 +47,20 @@ func Take(tb testing.TB, r broker.Receiver, n int) []*broker.Message {
 	return all
 }
 
-// None fails where something is there.
-func None(tb testing.TB, r broker.Receiver, why string) {
+// Receive brings what is there, at most n messages, and does not wait.
+func Receive(tb testing.TB, r broker.Receiver, n int) []*broker.Message {
 	tb.Helper()
-	ms, err := r.Receive(tb.Context(), broker.ReceiveOptions{Max: 1})
+	ms, err := r.Receive(tb.Context(), broker.ReceiveOptions{Max: n})
 	if err != nil {
 		tb.Fatal(err)
 	}
-	if len(ms) > 0 {
+	return ms
+}
+
+// None fails where something is there.
+func None(tb testing.TB, r broker.Receiver, why string) {
+	tb.Helper()
+	if ms := Receive(tb, r, 1); len(ms) > 0 {
 		tb.Fatalf("%s: %q came", why, ms[0].Body)
 	}
 }
@@ -65,8 +72,10 @@ func Ack(tb testing.TB, r broker.Receiver, ms ...*broker.Message) {
 	for i, m := range ms {
 		rs[i] = m.Receipt
 	}
-	if err := r.Ack(tb.Context(), rs); err != nil {
-		tb.Fatal(err)
+	for chunk := range slices.Chunk(rs, r.Limits().SettleBatch) {
+		if err := r.Ack(tb.Context(), chunk); err != nil {
+			tb.Fatal(err)
+		}
 	}
 }
 

@@ -10,8 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/stretchr/testify/require"
 
 	"github.com/onceq/onceq"
@@ -20,6 +18,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/ops"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -40,12 +39,7 @@ type world struct {
 func newWorld(t testing.TB) *world {
 	w := &world{TB: t, server: sqsfake.New(&sqsfake.Options{StrandCancelled: true}), ran: map[string]int{}}
 	t.Cleanup(w.server.Close)
-	client := sqs.New(sqs.Options{
-		Region: "us-east-1", BaseEndpoint: &w.server.URL, HTTPClient: w.server.Client(),
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		}),
-	})
+	client := testaws.FakeClient(w.server)
 	open := func(name string) *awssqs.Broker {
 		url, err := w.server.CreateQueue(name, nil)
 		require.NoError(t, err)

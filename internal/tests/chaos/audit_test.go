@@ -9,6 +9,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // shown tells whether the rounds so far have been what they are there for: a stopped process has
@@ -124,10 +125,7 @@ func (s *scene) judge(key string, r *dedupe.Record, fences []uint64, class strin
 // come back when they are no longer hidden.
 func (s *scene) letters() map[string]string {
 	s.Helper()
-	q, err := dlq.New(s.dead, &dlq.Options{Wait: time.Millisecond, Visibility: max(2*time.Second, s.mode.queue.visibility())})
-	if err != nil {
-		s.Fatal(err)
-	}
+	q := must.Get(dlq.New(s.dead, &dlq.Options{Wait: time.Millisecond, Visibility: max(2*time.Second, s.mode.queue.visibility())}))
 	for end := time.Now().Add(time.Minute); ; <-time.After(100 * time.Millisecond) {
 		depth, err := s.letterDepth(s.Context())
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/dynamostore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/localstack"
 )
 
@@ -32,12 +33,9 @@ type tablesAt struct {
 func tables(t *testing.T) string {
 	t.Helper()
 	db := localstack.DynamoDB(t)
-	text, err := json.Marshal(tablesAt{
+	text := must.Get(json.Marshal(tablesAt{
 		URL: db.URL, Region: db.Region, Keys: db.Credentials, Records: db.TableName(t, "records"), Payments: db.TableName(t, "payments"),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
 	return string(text)
 }
 

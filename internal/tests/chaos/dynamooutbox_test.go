@@ -27,6 +27,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/dynamostore"
 	"github.com/onceq/onceq/internal/child"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/localstack"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -77,18 +78,10 @@ func relayTables(ctx context.Context, s *stall) error {
 	if err != nil {
 		return err
 	}
-	relay, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	return runWorker(ctx, onceq.ProcessorConfig{
 		Handler: onceq.Forward(queue), Store: onceq.NoStore, Scope: "outbox", Logger: slog.New(slog.DiscardHandler), CallTimeout: time.Second,
 		Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return mathrand.N(300 * time.Millisecond) }},
-	})
-	if err != nil {
-		return err
-	}
-	w, err := relay.Worker(s.outbox, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 50, Visibility: stallLease / 3 * 2})
-	if err != nil {
-		return err
-	}
-	return w.Run(ctx)
+	}, s.outbox, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 50, Visibility: stallLease / 3 * 2})
 }
 
 func text(s string) types.AttributeValue { return &types.AttributeValueMemberS{Value: s} }
@@ -214,11 +207,8 @@ func (s *stall) create(t *testing.T) {
 // own: under the order's, a second one would hide behind the first.
 func (s *stall) work(t *testing.T) (stop func()) {
 	t.Helper()
-	queue, err := openSQS(s.Server, s.Queue)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	queue := must.Get(openSQS(s.Server, s.Queue))
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Scope: "orders", Store: s.records, Logger: slog.New(slog.DiscardHandler), Defaults: onceq.JobOptions{MaxAttempts: -1},
 		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 			return s.records.Commit(ctx, j, nil, types.TransactWriteItem{Put: &types.Put{
@@ -226,14 +216,8 @@ func (s *stall) work(t *testing.T) (stop func()) {
 				Item:      map[string]types.AttributeValue{"id": text(rand.Text()), "order": text(j.Key().Key), "at": number(s.runs.Add(1))},
 			}})
 		}),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 2 * stallWriters})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
+	w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 2 * stallWriters}))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()

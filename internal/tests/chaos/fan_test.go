@@ -19,6 +19,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/fan"
 	"github.com/onceq/onceq/internal/child"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/proof"
 	"github.com/onceq/onceq/onceqtest"
 )
@@ -116,10 +117,7 @@ func walkFan(t *testing.T, store string, rng *rand.Rand) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	books, err := openBooks(ctx, store, a.Database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	books := must.Get(openBooks(ctx, store, a.Database))
 	defer books.close()
 	if err := books.migrate(ctx); err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/internal/child"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/proof"
 	"github.com/onceq/onceq/limit"
 )
@@ -175,10 +176,7 @@ func TestLimits(t *testing.T) {
 // watchLimits answers what was above the limits: of the rate, and of the places.
 func watchLimits(t *testing.T, a limited, seed uint64) (wrong []string) {
 	rng := rand.New(rand.NewPCG(seed, 32))
-	books, err := openBooks(t.Context(), a.Store, a.Database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	books := must.Get(openBooks(t.Context(), a.Store, a.Database))
 	defer books.close()
 	if err := books.migrate(t.Context()); err != nil {
 		t.Fatal(err)

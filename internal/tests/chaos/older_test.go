@@ -92,19 +92,11 @@ func workNewer(ctx context.Context, a newer) error {
 	if err != nil {
 		return err
 	}
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	return runWorker(ctx, onceq.ProcessorConfig{
 		Scope: "beside", Owner: a.Name, Store: s.store, Logger: slog.New(slog.DiscardHandler),
 		Defaults: onceq.JobOptions{MaxAttempts: -1, Backoff: func(int, error) time.Duration { return 20 * time.Millisecond }},
 		Handler:  onceq.HandlerFunc(a.handle),
-	})
-	if err != nil {
-		return err
-	}
-	w, err := p.Worker(s.queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 4})
-	if err != nil {
-		return err
-	}
-	return w.Run(ctx)
+	}, s.queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 4})
 }
 
 var errNotYet = errors.New("not yet")

@@ -21,6 +21,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/pgstore"
 	"github.com/onceq/onceq/internal/child"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/localstack"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -88,18 +89,10 @@ func relayOrders(ctx context.Context, outbox *pgbroker.Queue, p post) error {
 	if err != nil {
 		return err
 	}
-	relay, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	return runWorker(ctx, onceq.ProcessorConfig{
 		Handler: onceq.Forward(queue), Store: onceq.NoStore, Scope: "outbox", Logger: slog.New(slog.DiscardHandler), CallTimeout: time.Second,
 		Defaults: onceq.JobOptions{Backoff: func(int, error) time.Duration { return rand.N(300 * time.Millisecond) }},
-	})
-	if err != nil {
-		return err
-	}
-	w, err := relay.Worker(outbox, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 50, Visibility: outboxHold})
-	if err != nil {
-		return err
-	}
-	return w.Run(ctx)
+	}, outbox, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 50, Visibility: outboxHold})
 }
 
 var errNoStock = errors.New("no stock")
@@ -257,10 +250,7 @@ func (s *shop) putPoison() (id string) {
 // work ships what arrives, in one transaction with the job's end.
 func (s *shop) work() (stop func()) {
 	s.Helper()
-	queue, err := openSQS(s.post.Server, s.post.Queue)
-	if err != nil {
-		s.Fatal(err)
-	}
+	queue := must.Get(openSQS(s.post.Server, s.post.Queue))
 	store, err := pgstore.New(s.pool, nil)
 	if err == nil {
 		err = store.Migrate(s.Context())
@@ -268,7 +258,7 @@ func (s *shop) work() (stop func()) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Scope: "orders", Store: store, Logger: slog.New(slog.DiscardHandler), Defaults: onceq.JobOptions{MaxAttempts: -1},
 		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 			return store.Commit(ctx, j, func(tx pgx.Tx) (any, error) {
@@ -276,14 +266,8 @@ func (s *shop) work() (stop func()) {
 				return nil, err
 			})
 		}),
-	})
-	if err != nil {
-		s.Fatal(err)
-	}
-	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 2 * accounts})
-	if err != nil {
-		s.Fatal(err)
-	}
+	}))
+	w := must.Get(p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 2 * accounts}))
 	ctx, cancel := context.WithCancel(s.Context())
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()

@@ -18,6 +18,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/internal/child"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 var controlEvery = flag.Duration("control", 2*time.Second, "how often workers read the operators' rules in TestPause; 10s is the default in earnest")
@@ -48,7 +49,12 @@ func obey(ctx context.Context, a pausing) error {
 	if err != nil {
 		return err
 	}
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	for range 4 {
+		if err := onceq.SendOne(ctx, queue, &broker.Outgoing{Body: []byte("first")}); err != nil {
+			return err
+		}
+	}
+	return runWorker(ctx, onceq.ProcessorConfig{
 		Scope: "paused", Queue: "orders", Owner: a.Name, Store: books.store(), CallTimeout: pausedCall,
 		Control: onceq.ControlOptions{Every: a.Every},
 		Handler: onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
@@ -56,20 +62,7 @@ func obey(ctx context.Context, a pausing) error {
 			<-time.After(50 * time.Millisecond)
 			return onceq.SendOne(ctx, queue, &broker.Outgoing{Body: []byte("next")})
 		}),
-	})
-	if err != nil {
-		return err
-	}
-	for range 4 {
-		if err := onceq.SendOne(ctx, queue, &broker.Outgoing{Body: []byte("first")}); err != nil {
-			return err
-		}
-	}
-	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 2})
-	if err != nil {
-		return err
-	}
-	return w.Run(ctx)
+	}, queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Concurrency: 2})
 }
 
 // begun is what the handlers of all processes have said.
@@ -112,10 +105,7 @@ func TestPause(t *testing.T) {
 }
 
 func testPause(t *testing.T, a pausing) {
-	books, err := openBooks(t.Context(), a.Store, a.Database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	books := must.Get(openBooks(t.Context(), a.Store, a.Database))
 	defer books.close()
 	if err := books.migrate(t.Context()); err != nil {
 		t.Fatal(err)

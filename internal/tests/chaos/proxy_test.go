@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // This file owns the proxies between the workers and their servers. Each worker has one to its
@@ -44,10 +46,7 @@ type proxy struct {
 
 func newProxy(t *testing.T, target string) *proxy {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	p := &proxy{l: l, target: target, changed: make(chan struct{}), open: map[net.Conn]bool{}}
 	var all sync.WaitGroup
 	all.Go(func() {
@@ -216,10 +215,7 @@ func shift(piece []byte, by time.Duration) []byte {
 func TestProxy(t *testing.T) {
 	for _, w := range []weather{clear, cuts, loses, stalls, delays, shifts} {
 		t.Run("weather "+string(w), func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
+			l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 			defer l.Close()
 			asked := make(chan struct{}, 10)
 			go func() {

@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -63,14 +64,8 @@ func (s service) serve(t *testing.T, seed uint64) (p place, depth, letterDepth f
 			}
 			*name = url
 		}
-		queue, err := openSQS(server.URL, p.Queue)
-		if err != nil {
-			t.Fatal(err)
-		}
-		dead, err := openSQS(server.URL, p.Dead)
-		if err != nil {
-			t.Fatal(err)
-		}
+		queue := must.Get(openSQS(server.URL, p.Queue))
+		dead := must.Get(openSQS(server.URL, p.Dead))
 		return p, queue.Depth, dead.Depth
 	}
 	server, address := pubsubfake.Start(t, &pubsubfake.Options{StrandCancelled: true, Seed: seed})

@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/child"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/ops"
 	"github.com/onceq/onceq/schedule"
 )
@@ -53,10 +54,7 @@ func walkSchedule(t *testing.T, store string, dies int, bare bool, rng *rand.Ran
 	a := assignment{Store: store, Database: database(t, store)}
 	var depth func(context.Context) (broker.Depth, error)
 	a.place, depth, _ = onSQS.serve(t, rng.Uint64())
-	books, err := openBooks(t.Context(), store, a.Database)
-	if err != nil {
-		t.Fatal(err)
-	}
+	books := must.Get(openBooks(t.Context(), store, a.Database))
 	t.Cleanup(books.close)
 	if err := books.migrate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -85,15 +83,9 @@ func walkSchedule(t *testing.T, store string, dies int, bare bool, rng *rand.Ran
 	if bare {
 		c.Store, c.Control = onceq.NoStore, onceq.ControlOptions{}
 	}
-	p, err := onceq.NewProcessor(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := must.Get(onceq.NewProcessor(c))
 	counted := &counting{Broker: queue, n: &received, mu: &mu}
-	w, err := p.Worker(counted, onceq.WorkerConfig{DeadLetter: dead})
-	if err != nil {
-		t.Fatal(err)
-	}
+	w := must.Get(p.Worker(counted, onceq.WorkerConfig{DeadLetter: dead}))
 	ctx, stop := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -104,10 +96,7 @@ func walkSchedule(t *testing.T, store string, dies int, bare bool, rng *rand.Ran
 	for n := range crew {
 		crew[n] = s.scheduler(n)
 	}
-	o, err := ops.New([]ops.Target{{Store: books.store(), Scopes: []string{scope}}}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	o := must.Get(ops.New([]ops.Target{{Store: books.store(), Scopes: []string{scope}}}, nil))
 	var born time.Time
 	until(t, "the schedule is there", func() bool {
 		states, err := o.Schedules(ctx)

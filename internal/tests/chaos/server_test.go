@@ -21,6 +21,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/internal/child"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // This file owns a PostgreSQL server of a scene's own, which can be restarted and restored, and
@@ -70,10 +71,7 @@ func newServer(t *testing.T, dir string) (*server, error) {
 		"-E", "UTF8", "--locale=C", "--no-sync").CombinedOutput(); err != nil {
 		t.Fatalf("initdb: %v: %s", err, out)
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	s.addr = l.Addr().String()
 	_ = l.Close()
 	s.url = "postgres://postgres:" + password + "@" + s.addr + "/postgres?sslmode=disable"

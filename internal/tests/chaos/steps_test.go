@@ -22,6 +22,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/child"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/proof"
 	"github.com/onceq/onceq/internal/steps"
 )
@@ -363,10 +364,7 @@ func (p *path) settle(ctx context.Context) {
 // job has had each effect once at most.
 func (p *path) replay(ctx context.Context) int {
 	p.Helper()
-	q, err := dlq.New(p.dead, &dlq.Options{Wait: 10 * time.Millisecond, Visibility: 2 * time.Second})
-	if err != nil {
-		p.Fatal(err)
-	}
+	q := must.Get(dlq.New(p.dead, &dlq.Options{Wait: 10 * time.Millisecond, Visibility: 2 * time.Second}))
 	depth, err := p.dead.(broker.Depther).Depth(ctx)
 	if err != nil {
 		p.Fatal(err)

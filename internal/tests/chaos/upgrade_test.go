@@ -29,6 +29,7 @@ import (
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/child"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/proof"
 )
 
@@ -206,10 +207,7 @@ func (u *upgrade) reads() {
 // lettered are the letters: key, class, and whether they name their failure.
 func (u *upgrade) lettered() (all []string) {
 	u.Helper()
-	q, err := dlq.New(u.letters, nil)
-	if err != nil {
-		u.Fatal(err)
-	}
+	q := must.Get(dlq.New(u.letters, nil))
 	for e, err := range q.List(u.Context(), dlq.Filter{}) {
 		if err != nil {
 			u.Fatal(err)
@@ -242,17 +240,11 @@ func (u *upgrade) work() {
 	mux := &onceq.Mux{}
 	mux.On("charge", onceq.HandlerFunc(u.handle), nil)
 	mux.On("careful", onceq.HandlerFunc(u.handle), &onceq.JobOptions{Interrupted: dedupe.Park})
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Scope: "up", Owner: "after", Store: u.store, Handler: mux, Logger: slog.New(slog.DiscardHandler), Lease: 10 * time.Second,
 		CallTimeout: 2 * time.Second, SettleTimeout: 2 * time.Second,
-	})
-	if err != nil {
-		u.Fatal(err)
-	}
-	w, err := p.Worker(u.orders, onceq.WorkerConfig{DeadLetter: u.letters, Visibility: 10 * time.Second})
-	if err != nil {
-		u.Fatal(err)
-	}
+	}))
+	w := must.Get(p.Worker(u.orders, onceq.WorkerConfig{DeadLetter: u.letters, Visibility: 10 * time.Second}))
 	ctx, stop := context.WithTimeout(u.Context(), roundLimit)
 	defer stop()
 	ended := make(chan error, 1)
@@ -312,10 +304,7 @@ func (u *upgrade) replays() {
 	if got := slices.Compact(u.lettered()); !slices.Equal(got, []string{"fails permanent true", "lost interrupted true", "parks interrupted true"}) {
 		u.Errorf("letters: %q", got)
 	}
-	q, err := dlq.New(u.letters, nil)
-	if err != nil {
-		u.Fatal(err)
-	}
+	q := must.Get(dlq.New(u.letters, nil))
 	if report, err := q.Replay(u.Context(), dlq.ReplayOptions{To: u.orders}); err != nil || len(report.Failed)+len(report.Skipped) > 0 {
 		u.Fatalf("replay: %v, %v", report, err)
 	}

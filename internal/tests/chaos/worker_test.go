@@ -12,12 +12,13 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/child"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 const (
@@ -52,12 +53,7 @@ const (
 )
 
 func sqsClient(endpoint string) *sqs.Client {
-	return sqs.New(sqs.Options{
-		BaseEndpoint: &endpoint, Region: "us-east-1",
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		}),
-	})
+	return testaws.ClientOf(endpoint)
 }
 
 // work is a worker process.
@@ -75,17 +71,22 @@ func work(ctx context.Context, a assignment) error {
 	if a.Effect == parked {
 		policy = dedupe.Park
 	}
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	return runWorker(ctx, onceq.ProcessorConfig{
 		Handler: &handler{a, books}, Store: books.store(), Scope: scope, Owner: a.Name,
 		Defaults: onceq.JobOptions{
 			MaxAttempts: -1, Interrupted: policy, Backoff: func(int, error) time.Duration { return 0 },
 		},
 		Lease: hold, Observer: teller{}, Control: onceq.ControlOptions{Every: controlled},
-	})
+	}, queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 8, Visibility: a.Service.visibility()})
+}
+
+// runWorker runs a worker until ctx ends.
+func runWorker(ctx context.Context, c onceq.ProcessorConfig, queue broker.Receiver, o onceq.WorkerConfig) error {
+	p, err := onceq.NewProcessor(c)
 	if err != nil {
 		return err
 	}
-	w, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: dead, Concurrency: 8, Visibility: a.Service.visibility()})
+	w, err := p.Worker(queue, o)
 	if err != nil {
 		return err
 	}

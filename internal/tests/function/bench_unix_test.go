@@ -21,6 +21,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 
 	"github.com/onceq/onceq/dedupe/dynamostore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/localstack"
 	"github.com/onceq/onceq/localstack/lambdaruntime"
 )
@@ -37,18 +38,12 @@ const starts, warmUps = 30, 100
 func BenchmarkColdStart(b *testing.B) {
 	db := localstack.DynamoDB(b)
 	table := db.TableName(b, "records")
-	store, err := dynamostore.New(db.Client(b), table, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
+	store := must.Get(dynamostore.New(db.Client(b), table, nil))
 	if err := store.CreateTable(b.Context()); err != nil {
 		b.Fatal(err)
 	}
 	var first atomic.Int64 // request of a process, in ns since the Unix epoch
-	target, err := url.Parse(db.URL)
-	if err != nil {
-		b.Fatal(err)
-	}
+	target := must.Get(url.Parse(db.URL))
 	pass := httputil.NewSingleHostReverseProxy(target)
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		first.CompareAndSwap(0, time.Now().UnixNano())
@@ -115,12 +110,9 @@ func coldStart(b *testing.B, binary string, env []string) time.Duration {
 	b.Helper()
 	f := lambdaruntime.New(b, lambdaruntime.Options{Command: []string{binary}, Env: env, Timeout: time.Minute})
 	id := rand.Text()
-	payload, err := json.Marshal(events.SQSEvent{Records: []events.SQSMessage{{
+	payload := must.Get(json.Marshal(events.SQSEvent{Records: []events.SQSMessage{{
 		MessageId: id, Body: fmt.Sprintf(`{"ID":%q}`, id), EventSource: "aws:sqs", EventSourceARN: "arn:aws:sqs:us-east-1:000000000000:orders",
-	}}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	}}}))
 	begin := time.Now()
 	res := f.Invoke(b.Context(), payload)
 	took := time.Since(begin)

@@ -17,6 +17,7 @@ import (
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/localstack/lambdaruntime"
 )
 
@@ -193,10 +194,7 @@ func stateOf(t *testing.T, pid int) string {
 	if runtime.GOOS != "linux" {
 		return "T"
 	}
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)))
 	_, rest, _ := strings.Cut(string(text), ") ")
 	return rest[:1]
 }

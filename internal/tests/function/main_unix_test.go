@@ -16,7 +16,6 @@ import (
 
 	"github.com/aws/aws-lambda-go/events"
 	"github.com/aws/aws-lambda-go/lambda"
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	_ "modernc.org/sqlite"
 
@@ -24,6 +23,7 @@ import (
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/adapters/sqslambda"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 // The test binary is the function as well, where these tell it to be.
@@ -125,12 +125,7 @@ func function(ctx context.Context) error {
 }
 
 func sqsClient(url string) *sqs.Client {
-	return sqs.New(sqs.Options{
-		BaseEndpoint: &url, Region: "us-east-1",
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		}),
-	})
+	return testaws.ClientOf(url)
 }
 
 // book writes an order into the ledger, once, and tells the diary whatever it does: that is no part

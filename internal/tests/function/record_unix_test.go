@@ -20,6 +20,7 @@ import (
 	"github.com/onceq/onceq/adapters/sqslambda"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/localstack/lambdaruntime"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -48,10 +49,7 @@ func TestRecordIsTheMessage(t *testing.T) {
 		t.Fatal(err)
 	}
 	queue := out.QueueUrl
-	b, err := awssqs.New(client, *queue, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	b := must.Get(awssqs.New(client, *queue, nil))
 	// Those of our own senders.
 	for _, m := range []broker.Outgoing{
 		{Body: []byte("plain")},
@@ -87,10 +85,7 @@ func TestRecordIsTheMessage(t *testing.T) {
 			t.Fatalf("%.20q: %v", body, err)
 		}
 	}
-	worker, err := awssqs.New(client, *queue, &awssqs.Options{Unwrap: awssqs.AllEnvelopes})
-	if err != nil {
-		t.Fatal(err)
-	}
+	worker := must.Get(awssqs.New(client, *queue, &awssqs.Options{Unwrap: awssqs.AllEnvelopes}))
 	const all = 15
 	want := map[string]*broker.Message{}
 	for end := time.After(20 * time.Second); len(want) < all; {
@@ -138,10 +133,7 @@ func TestRecordIsTheMessage(t *testing.T) {
 		for i := range out.Messages {
 			e.Records = append(e.Records, lambdaruntime.Record("arn:aws:sqs:us-east-1:000000000000:orders", &out.Messages[i]))
 		}
-		payload, err := json.Marshal(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		payload := must.Get(json.Marshal(e))
 		var again events.SQSEvent
 		if err := json.Unmarshal(payload, &again); err != nil {
 			t.Fatal(err)
@@ -169,7 +161,7 @@ func TestRecordIsTheMessage(t *testing.T) {
 // function looks at its messages.
 func (o *observed) function(t *testing.T) sqslambda.Func {
 	t.Helper()
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Store: onceq.NoStore, Scope: "orders",
 		Handler: onceq.HandlerFunc(func(_ context.Context, j *onceq.Job) error {
 			o.got[j.Message.ID] = j.Message
@@ -178,14 +170,8 @@ func (o *observed) function(t *testing.T) sqslambda.Func {
 		Key: func(m *broker.Message) (dedupe.Key, error) {
 			return dedupe.Key{Key: m.ID}, nil
 		},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := p.Batches(onceq.BatchConfig{DeadLetter: o})
-	if err != nil {
-		t.Fatal(err)
-	}
+	}))
+	b := must.Get(p.Batches(onceq.BatchConfig{DeadLetter: o}))
 	h, err := sqslambda.Handler(b, &sqslambda.Options{Unwrap: sqslambda.AllEnvelopes, Concurrency: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -19,8 +19,9 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/broker"
-	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/rig"
+	"github.com/onceq/onceq/internal/testserver/testsqlite"
 	"github.com/onceq/onceq/localstack/lambdaruntime"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -59,27 +60,12 @@ func newWorld(t *testing.T, c setup) *world {
 	w.dlq = w.create(server, dead+suffix, 30*time.Second)
 	w.arn = "arn:aws:sqs:us-east-1:000000000000:" + c.name
 	file := filepath.Join(t.TempDir(), "ledger.db")
-	var err error
-	if w.db, err = sql.Open("sqlite", sqlitestore.DSN(file)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = w.db.Close() })
-	store, err := sqlitestore.New(w.db, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = store.Close() })
-	if err := store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	w.db, _ = testsqlite.Open(t, file, nil)
 	// No unique key: a second effect would be there to be seen.
 	if _, err := w.db.ExecContext(t.Context(), `CREATE TABLE ledger (n INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT, grp TEXT, seq INTEGER, fence INTEGER)`); err != nil {
 		t.Fatal(err)
 	}
-	exe, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	exe := must.Get(os.Executable())
 	c.o.Command = []string{exe}
 	c.o.Env = []string{roleEnv + "=function", fileEnv + "=" + file, diaryEnv + "=" + w.diary, endpointEnv + "=" + server.URL, dlqEnv + "=" + w.dlq}
 	if c.handle {
@@ -124,10 +110,7 @@ func (w *world) create(s *sqsfake.Server, name string, visibility time.Duration)
 // send puts the orders, each under its id as the key.
 func (w *world) send(os ...order) {
 	w.Helper()
-	b, err := awssqs.New(w.client, w.queue, nil)
-	if err != nil {
-		w.Fatal(err)
-	}
+	b := must.Get(awssqs.New(w.client, w.queue, nil))
 	ms := make([]broker.Outgoing, len(os))
 	for i, o := range os {
 		ms[i] = broker.Outgoing{Body: []byte(body(o)), Group: o.Group, Meta: &broker.Meta{Key: o.ID}}

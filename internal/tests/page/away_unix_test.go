@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceq/onceq/internal/child"
 	"github.com/onceq/onceq/internal/chromium"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/sqlitewriter"
 	"github.com/onceq/onceq/internal/storecall"
 	"github.com/onceq/onceq/internal/testserver"
@@ -64,10 +65,7 @@ func serveAlone(ctx context.Context, text string) error {
 // alone serves the page of the scene in a process of its own.
 func (s *scene) alone() (url string, c *child.Child) {
 	s.Helper()
-	text, err := json.Marshal(s.place)
-	if err != nil {
-		s.Fatal(err)
-	}
+	text := must.Get(json.Marshal(s.place))
 	exe, err := os.Executable()
 	if err != nil {
 		s.Fatal(err)

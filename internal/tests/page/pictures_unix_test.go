@@ -18,6 +18,7 @@ import (
 	"testing"
 
 	"github.com/onceq/onceq/internal/chromium"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // This file owns the pictures of docs/page.md and the README: make pictures takes them. A test
@@ -95,10 +96,7 @@ func takePictures(t *testing.T, b *chromium.Browser) {
 				t.Fatal(err)
 			}
 		}
-		kept, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		kept := must.Get(os.ReadFile(file))
 		want, err := png.DecodeConfig(bytes.NewReader(shot))
 		if err != nil {
 			t.Fatal(err)

@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	_ "modernc.org/sqlite"
 
 	"github.com/onceq/onceq"
@@ -32,6 +30,8 @@ import (
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/chromium"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/ops"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -73,12 +73,7 @@ func (p place) open(ctx context.Context) (w *world, end func(), err error) {
 	if err := w.store.Migrate(ctx); err != nil {
 		return nil, end, err
 	}
-	client := sqs.New(sqs.Options{
-		BaseEndpoint: &p.SQS, Region: "us-east-1",
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		}),
-	})
+	client := testaws.ClientOf(p.SQS)
 	var ts []ops.Target
 	for _, name := range queueNames {
 		url := p.SQS + "/000000000000/" + name
@@ -282,17 +277,11 @@ func (s *scene) work(queue, owner string) (stop func()) {
 	})
 	m.On("charge", do, nil)
 	m.On("refund", do, nil)
-	p, err := onceq.NewProcessor(onceq.ProcessorConfig{
+	p := must.Get(onceq.NewProcessor(onceq.ProcessorConfig{
 		Handler: &m, Store: s.store, Scope: queue, Queue: queue, Owner: owner,
 		Control: onceq.ControlOptions{Every: 2 * time.Second}, Defaults: onceq.JobOptions{MaxAttempts: 3},
-	})
-	if err != nil {
-		s.Fatal(err)
-	}
-	w, err := p.Worker(s.queue[queue], onceq.WorkerConfig{DeadLetter: s.dead[queue], Concurrency: 16, DrainTimeout: time.Second})
-	if err != nil {
-		s.Fatal(err)
-	}
+	}))
+	w := must.Get(p.Worker(s.queue[queue], onceq.WorkerConfig{DeadLetter: s.dead[queue], Concurrency: 16, DrainTimeout: time.Second}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -441,20 +430,14 @@ func (s *scene) fetch(path string) (text string) {
 
 func (s *scene) ask(path string) (status int, text string) {
 	s.Helper()
-	q, err := http.NewRequestWithContext(s.Context(), http.MethodGet, s.url+path, nil)
-	if err != nil {
-		s.Fatal(err)
-	}
+	q := must.Get(http.NewRequestWithContext(s.Context(), http.MethodGet, s.url+path, nil))
 	q.AddCookie(&http.Cookie{Name: "as", Value: "ana"})
 	res, err := http.DefaultClient.Do(q)
 	if err != nil {
 		s.Fatal(err)
 	}
 	defer res.Body.Close()
-	body, err := io.ReadAll(res.Body)
-	if err != nil {
-		s.Fatal(err)
-	}
+	body := must.Get(io.ReadAll(res.Body))
 	return res.StatusCode, string(body)
 }
 

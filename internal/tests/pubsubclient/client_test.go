@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
+	"github.com/onceq/onceq/internal/must"
 )
 
 const topic, sub = "projects/shop/topics/orders", "projects/shop/subscriptions/worker"
@@ -31,10 +32,7 @@ func withClient(t *testing.T, set *pubsubpb.Subscription, f func(srv *pubsubfake
 	if _, err := srv.CreateSubscription(t.Context(), set); err != nil {
 		t.Fatal(err)
 	}
-	c, err := pubsub.NewClient(t.Context(), "shop")
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := must.Get(pubsub.NewClient(t.Context(), "shop"))
 	defer func() {
 		if err := c.Close(); err != nil {
 			t.Error(err)

@@ -2,11 +2,9 @@ package reconcile
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"iter"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -28,9 +26,9 @@ import (
 	"github.com/onceq/onceq/dedupe/firestorestore/firestorefake"
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dedupe/pgstore"
-	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/storetest"
+	"github.com/onceq/onceq/internal/testserver/testsqlite"
 	"github.com/onceq/onceq/localstack"
 	"github.com/onceq/onceq/ops"
 )
@@ -48,13 +46,7 @@ var stores = []struct {
 		return s
 	}},
 	{"sqlite", func(t *testing.T) dedupe.Store {
-		db, err := sql.Open("sqlite", sqlitestore.DSN(filepath.Join(t.TempDir(), "keys.db")))
-		require.NoError(t, err)
-		t.Cleanup(func() { db.Close() })
-		s, err := sqlitestore.New(db, nil)
-		require.NoError(t, err)
-		t.Cleanup(func() { s.Close() })
-		require.NoError(t, s.Migrate(t.Context()))
+		_, s := testsqlite.Open(t, testsqlite.Path(t), nil)
 		return s
 	}},
 	{"postgres", func(t *testing.T) dedupe.Store { s, _ := postgres(t); return s }},

@@ -13,6 +13,7 @@ import (
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/adapters/watermillonceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -70,10 +71,7 @@ func newCarrier(t *testing.T, b broker.Broker) *carrier {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sub, err := watermillonceq.NewSubscriber(open, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := must.Get(watermillonceq.NewSubscriber(open, nil))
 	c.pub = pub
 	if c.ms, err = sub.Subscribe(t.Context(), "t"); err != nil {
 		t.Fatal(err)
@@ -105,10 +103,7 @@ func TestMetadataOnServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q, err := awssqs.New(sqsClient(s), url, &awssqs.Options{ReceiveGrace: -1})
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := must.Get(awssqs.New(sqsClient(s), url, &awssqs.Options{ReceiveGrace: -1}))
 	f := pubsubfake.New(nil)
 	t.Cleanup(f.Close)
 	topic, err := pubSubTopic(t.Context(), f, "acme", "t-1")

@@ -2,7 +2,6 @@ package watermill
 
 import (
 	"context"
-	"flag"
 	"strings"
 	"sync"
 	"testing"
@@ -11,7 +10,6 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/ThreeDotsLabs/watermill/pubsub/tests"
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq/adapters/awssqs"
@@ -20,7 +18,10 @@ import (
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/adapters/watermillonceq"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/proof"
+	"github.com/onceq/onceq/internal/testserver"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -57,14 +58,8 @@ func run(t *testing.T, f tests.Features, o watermillonceq.SubscriberOptions, p w
 	o.Backoff = func(int) time.Duration { return 0 }
 	f.Persistent = true
 	tests.TestPubSub(t, f, func(t *testing.T) (message.Publisher, message.Subscriber) {
-		pub, err := watermillonceq.NewPublisher(open, &p)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sub, err := watermillonceq.NewSubscriber(open, &o)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pub := must.Get(watermillonceq.NewPublisher(open, &p))
+		sub := must.Get(watermillonceq.NewSubscriber(open, &o))
 		return pub, sub
 	}, nil)
 }
@@ -82,13 +77,8 @@ func short(t *testing.T) bool {
 
 // TestMain lets more tests wait at a time than there are processors: the suites wait for timeouts.
 func TestMain(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
-		if err := flag.Set("test.parallel", "8"); err != nil {
-			panic(err)
-		}
+	if err := testserver.Together(8); err != nil {
+		panic(err)
 	}
 	m.Run()
 }
@@ -145,12 +135,7 @@ func TestSuiteFIFO(t *testing.T) {
 }
 
 func sqsClient(s *sqsfake.Server) *sqs.Client {
-	return sqs.New(sqs.Options{
-		BaseEndpoint: &s.URL, HTTPClient: s.Client(), Region: "us-east-1",
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		}),
-	})
+	return testaws.FakeClient(s)
 }
 
 func TestSuitePubSub(t *testing.T) {

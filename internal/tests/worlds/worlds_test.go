@@ -11,8 +11,6 @@ import (
 	"testing/synctest"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
-	"github.com/aws/aws-sdk-go-v2/aws"
-	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	_ "modernc.org/sqlite"
 
 	"github.com/onceq/onceq"
@@ -26,6 +24,7 @@ import (
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/internal/coretest/worlds"
 	"github.com/onceq/onceq/internal/proof"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -67,12 +66,7 @@ var places = []struct {
 func onSQS(t *testing.T, seed uint64, suffix string) opens {
 	srv := sqsfake.New(&sqsfake.Options{StrandCancelled: true, LogSize: -1, Seed: seed})
 	t.Cleanup(srv.Close)
-	c := sqs.New(sqs.Options{
-		Region: "us-east-1", BaseEndpoint: &srv.URL, HTTPClient: srv.Client(),
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		}),
-	})
+	c := testaws.FakeClient(srv)
 	o := &awssqs.Options{Transport: awssqs.TransportSDK}
 	if seed%3 > 0 {
 		o.Transport = awssqs.TransportLean

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 func TestFirestoreVersion(t *testing.T) {
@@ -42,10 +44,7 @@ func TestFirestore(t *testing.T) {
 	const document = `{"fields":{"a":{"stringValue":"x"}}}`
 	var path string
 	ask := func(method string) (status int) {
-		req, err := http.NewRequestWithContext(context.Background(), method, path, strings.NewReader(document))
-		if err != nil {
-			t.Fatal(err)
-		}
+		req := must.Get(http.NewRequestWithContext(context.Background(), method, path, strings.NewReader(document)))
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)

@@ -16,6 +16,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/smithy-go/middleware"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 const xmlError = `<ErrorResponse><Error><Type>Sender</Type><Code>AWS.SimpleQueueService.NonExistentQueue</Code><Message>no</Message></Error></ErrorResponse>`
@@ -243,10 +245,7 @@ func TestSkewedClock(t *testing.T) {
 						t.Error(kind, first, second)
 					}
 					for _, s := range p.sent {
-						at, err := time.Parse("20060102T150405Z", s.header.Get("X-Amz-Date"))
-						if err != nil {
-							t.Fatal(err)
-						}
+						at := must.Get(time.Parse("20060102T150405Z", s.header.Get("X-Amz-Date")))
 						tries[kind] = append(tries[kind], at.Sub(s.at).Round(time.Minute))
 					}
 				}

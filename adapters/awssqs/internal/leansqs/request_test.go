@@ -14,6 +14,8 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // endpoints are what a client's endpoint and signature hang on. want is the host.
@@ -97,10 +99,7 @@ func TestRequests(t *testing.T) {
 }
 
 func hostOf(t *testing.T, url string) string {
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r := must.Get(http.NewRequestWithContext(t.Context(), http.MethodPost, url, nil))
 	return r.URL.Host
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/service/sqs/types"
 
 	"github.com/onceq/onceq/adapters/awssqs/internal/leansqs"
+	"github.com/onceq/onceq/internal/must"
 )
 
 const queue = "https://sqs.us-east-1.amazonaws.com/123456789012/orders"
@@ -93,10 +94,7 @@ func both(t testing.TB, play func(int, *http.Request) (*http.Response, error), s
 		c := sqs.New(sqs.Options{Region: "us-east-1", Credentials: aws.CredentialsProviderFunc(keys), HTTPClient: s, DisableMessageChecksumValidation: true}, set...)
 		p := pair{api: c, server: s}
 		if kind == "lean" {
-			lean, err := leansqs.New(c.Options(), func(string) {})
-			if err != nil {
-				t.Fatal(err)
-			}
+			lean := must.Get(leansqs.New(c.Options(), func(string) {}))
 			p.api = lean
 		}
 		ps[kind] = p
@@ -148,14 +146,8 @@ func bare(h http.Header) http.Header {
 // checkSignature signs the request again with the SDK's signer.
 func checkSignature(t testing.TB, s sent, c aws.Credentials, hash, region string) {
 	t.Helper()
-	at, err := time.Parse("20060102T150405Z", s.header.Get("X-Amz-Date"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := http.NewRequestWithContext(context.Background(), http.MethodPost, s.url, bytes.NewReader([]byte(s.body)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(time.Parse("20060102T150405Z", s.header.Get("X-Amz-Date")))
+	r := must.Get(http.NewRequestWithContext(context.Background(), http.MethodPost, s.url, bytes.NewReader([]byte(s.body))))
 	r.Header = s.header.Clone()
 	for _, h := range []string{"Authorization", "X-Amz-Date", "X-Amz-Security-Token"} {
 		r.Header.Del(h)

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // FuzzAnswers compares with the SDK what is read of an answer, and whether it is an error.
@@ -57,10 +59,7 @@ func TestAllocations(t *testing.T) {
 			"Attributes": message{"ApproximateReceiveCount": "1", "SentTimestamp": "1764000000123"},
 		})
 	}
-	received, err := json.Marshal(message{"Messages": ms})
-	if err != nil {
-		t.Fatal(err)
-	}
+	received := must.Get(json.Marshal(message{"Messages": ms}))
 	cost := map[string]float64{}
 	for kind, p := range both(t, func(_ int, r *http.Request) (*http.Response, error) {
 		if r.Header.Get("X-Amz-Target") == "AmazonSQS.ReceiveMessage" {

@@ -13,6 +13,8 @@ import (
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // start runs the command and returns what it tells, by the first word of each line. The answer of
@@ -50,10 +52,7 @@ func TestServeAndClose(t *testing.T) {
 	if len(told["pubsubfake"]) != 1 || len(told["faults"]) != 1 || len(told["subscription"]) != 2 || told["what"][0] != "9" {
 		t.Fatalf("it told %v", told)
 	}
-	conn, err := grpc.NewClient(told["pubsubfake"][0], grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
+	conn := must.Get(grpc.NewClient(told["pubsubfake"][0], grpc.WithTransportCredentials(insecure.NewCredentials())))
 	defer conn.Close()
 	p, s := pubsubpb.NewPublisherClient(conn), pubsubpb.NewSubscriberClient(conn)
 	topics, err := p.ListTopics(t.Context(), &pubsubpb.ListTopicsRequest{Project: "projects/test"})
@@ -76,10 +75,7 @@ func TestServeAndClose(t *testing.T) {
 			t.Fatalf("pulled %v, %v", got, err)
 		}
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, told["faults"][0]+"requests", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	req := must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet, told["faults"][0]+"requests", nil))
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		t.Fatal(err)

@@ -2,30 +2,23 @@
 package gocloudtest
 
 import (
-	"flag"
 	"fmt"
 	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/onceq/onceq/internal/testserver"
 )
 
 // Main runs a package's tests, and lets more of them wait at a time than there are processors: in
 // real time they wait for timeouts.
 func Main(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == parallel })
-	if !given {
-		if err := flag.Set(parallel, "256"); err != nil {
-			panic(err)
-		}
+	if err := testserver.Together(256); err != nil {
+		panic(err)
 	}
 	m.Run()
 }
-
-// parallel is go test's flag.
-const parallel = "test.parallel"
 
 // Bubble plays f in virtual time. A subscription of gocloud may leave a goroutine of its own
 // behind, which waits for ever to tell a Receive. No other may be left.

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"cloud.google.com/go/pubsub/v2/apiv1/pubsubpb"
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	"gocloud.dev/gcerrors"
 	"gocloud.dev/pubsub"
@@ -17,6 +16,8 @@ import (
 	"github.com/onceq/onceq/adapters/gcppubsub/pubsubfake"
 	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub/urls"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -24,10 +25,7 @@ func openMux(t *testing.T) (mux *pubsub.URLMux, queueURL string) {
 	t.Helper()
 	server := sqsfake.New(nil)
 	t.Cleanup(server.Close)
-	client := sqs.New(sqs.Options{Region: "us-east-1", BaseEndpoint: &server.URL, HTTPClient: server.Client(), Credentials: aws.CredentialsProviderFunc(
-		func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		})})
+	client := testaws.FakeClient(server)
 	out, err := client.CreateQueue(t.Context(), &sqs.CreateQueueInput{QueueName: new("orders")})
 	if err != nil {
 		t.Fatal(err)
@@ -59,14 +57,8 @@ func TestOpen(t *testing.T) {
 		{"onceq+mem://orders", "onceq+mem://orders?visibility=5s"},
 		{"onceq+mem://eu/orders", "onceq+mem://eu/orders"},
 	} {
-		topic, err := mux.OpenTopic(t.Context(), c.topic)
-		if err != nil {
-			t.Fatal(err)
-		}
-		sub, err := mux.OpenSubscription(t.Context(), c.sub)
-		if err != nil {
-			t.Fatal(err)
-		}
+		topic := must.Get(mux.OpenTopic(t.Context(), c.topic))
+		sub := must.Get(mux.OpenSubscription(t.Context(), c.sub))
 		if err := topic.Send(t.Context(), &pubsub.Message{Body: []byte(c.sub), Metadata: map[string]string{"a b": "50%"}}); err != nil {
 			t.Fatal(err)
 		}
@@ -99,10 +91,7 @@ func TestOpen(t *testing.T) {
 
 func TestVisibilityOfURL(t *testing.T) {
 	mux, _ := openMux(t)
-	sub, err := mux.OpenSubscription(t.Context(), "onceq+gcppubsub://projects/shop/subscriptions/gone?visibility=20s")
-	if err != nil {
-		t.Fatal(err)
-	}
+	sub := must.Get(mux.OpenSubscription(t.Context(), "onceq+gcppubsub://projects/shop/subscriptions/gone?visibility=20s"))
 	if _, err := sub.Receive(t.Context()); gcerrors.Code(err) != gcerrors.NotFound {
 		t.Errorf("got %v", err)
 	}
@@ -164,10 +153,7 @@ func TestFields(t *testing.T) {
 	o := &urls.Memory{}
 	o.SubscriptionOptions.Wait = -1
 	for raw, want := range map[string]string{"onceq+mem://q": "Wait: -1ns is negative", "onceq+mem://q?wait=2ms": ""} {
-		u, err := url.Parse(raw)
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := must.Get(url.Parse(raw))
 		sub, err := o.OpenSubscriptionURL(t.Context(), u)
 		if want == "" && err == nil {
 			sub.Shutdown(t.Context())
@@ -187,15 +173,9 @@ func ExampleMemory() {
 	queues := new(urls.Memory)
 	mux := new(pubsub.URLMux)
 	queues.RegisterWith(mux)
-	topic, err := mux.OpenTopic(ctx, "onceq+mem://orders")
-	if err != nil {
-		log.Fatal(err)
-	}
+	topic := must.Get(mux.OpenTopic(ctx, "onceq+mem://orders"))
 	defer topic.Shutdown(ctx)
-	orders, err := mux.OpenSubscription(ctx, "onceq+mem://orders?visibility=1m&maxhold=2h")
-	if err != nil {
-		log.Fatal(err)
-	}
+	orders := must.Get(mux.OpenSubscription(ctx, "onceq+mem://orders?visibility=1m&maxhold=2h"))
 	defer orders.Shutdown(ctx)
 	if err := topic.Send(ctx, &pubsub.Message{Body: []byte("ship")}); err != nil {
 		log.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -129,10 +130,7 @@ func TestDenied(t *testing.T) {
 // TestUnreachable: a store that does not answer is told, without its password.
 func TestUnreachable(t *testing.T) {
 	r := newRig(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	addr := l.Addr().String()
 	_ = l.Close()
 	r.env["ONCEQ_STORE"] = "postgres://app:secret@" + addr + "/x?sslmode=disable"
@@ -149,14 +147,8 @@ func TestAwayParts(t *testing.T) {
 	r := newRig(t)
 	r.send("A-1", "A-2")
 	stored := r.env["ONCEQ_CONFIG"]
-	text, err := os.ReadFile(stored)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(stored))
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	addr := l.Addr().String()
 	_ = l.Close()
 	r.env["ONCEQ_STORE"] = "postgres://app:secret@" + addr + "/x?sslmode=disable"
@@ -227,10 +219,7 @@ func TestTyped(t *testing.T) {
 // TestProtected: under a protected profile --yes alone does not do.
 func TestProtected(t *testing.T) {
 	r := newRig(t)
-	text, err := os.ReadFile(r.env["ONCEQ_CONFIG"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(r.env["ONCEQ_CONFIG"]))
 	r.config(strings.Replace(string(text), "  test:\n", "  test:\n    protect: true\n", 1))
 	args := []string{"--yes", "queue", "pause", "orders", "--for", "1h", "--reason", "x"}
 	r.run(args...).want(5, "profile test is protected")

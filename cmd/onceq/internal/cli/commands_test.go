@@ -14,6 +14,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/ops"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -274,10 +275,7 @@ func TestJobs(t *testing.T) {
 	c := r.claim(charge("S-1"), 50*time.Millisecond, dedupe.Rerun)
 	r.lapsed(charge("S-1"))
 	// The seat lives longer than a command takes on a busy machine, and is then waited for.
-	s, err := controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: "w-9/1", TTL: 5 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: "w-9/1", TTL: 5 * time.Second}))
 	r.beat(s, func(k *control.WorkerStatus) {
 		k.Jobs = []control.RunningJob{{Key: "S-1", Type: "charge", At: time.Now(), Attempt: 1, Fence: c.Lease.Fence}}
 	})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // completed is what a shell is offered after the words; the last one is being typed.
@@ -38,10 +39,7 @@ func follows(c *control.WorkerStatus) { c.Rules = everyRule }
 // at takes a seat at another queue.
 func (r *rig) at(queue, owner string, types ...string) {
 	r.Helper()
-	s, err := controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: queue, Owner: owner})
-	if err != nil {
-		r.Fatal(err)
-	}
+	s := must.Get(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: queue, Owner: owner}))
 	r.beat(s, func(c *control.WorkerStatus) { c.Scope, c.Types, c.Rules = queue, types, everyRule })
 }
 
@@ -103,10 +101,7 @@ func TestCompleteHostile(t *testing.T) {
 // names of the profile come all the same.
 func TestCompleteSilent(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	defer func() { _ = l.Close() }()
 	for _, store := range []string{
 		"postgres://app@" + l.Addr().String() + "/x?sslmode=disable",

@@ -16,6 +16,7 @@ import (
 	"github.com/onceq/onceq/adapters/sqlitebroker"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
@@ -60,10 +61,7 @@ func (q *databaseQueue) test(t *testing.T) {
 func TestPostgresQueue(t *testing.T) {
 	r := postgresRig(t)
 	db := testpg.New(t)
-	pool, err := pgxpool.New(t.Context(), db.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := must.Get(pgxpool.New(t.Context(), db.URL))
 	t.Cleanup(pool.Close)
 	url := func(name string) string {
 		before, query, _ := strings.Cut(db.URL, "?")
@@ -97,14 +95,8 @@ func TestSQLiteQueue(t *testing.T) {
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Fatal("a look has made the file: ", err)
 	}
-	db, err := sql.Open("sqlite", sqlitestore.DSN(path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := sqlitestore.New(db, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	db := must.Get(sql.Open("sqlite", sqlitestore.DSN(path)))
+	store := must.Get(sqlitestore.New(db, nil))
 	t.Cleanup(func() {
 		_ = store.Close()
 		_ = db.Close()

@@ -18,6 +18,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // died puts the letter of a job that failed, as a worker does.
@@ -145,10 +146,7 @@ func TestReplayPlanFile(t *testing.T) {
 	}
 	r.run("dlq", "replay", "orders", "--dry-run", "--plan", file).want(2, "file exists")
 	r.died("A-9", "timeout", "no answer from 10.0.0.9:443") // of the same group
-	good, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := must.Get(os.ReadFile(file))
 	replay := []string{"--yes", "dlq", "replay", "orders", "--plan", file, "--reason", "bank back"}
 	write := func(b string) {
 		if err := os.WriteFile(file, []byte(b), 0o600); err != nil {
@@ -204,10 +202,7 @@ func TestPlanFileHostile(t *testing.T) {
 	plan, purge := filepath.Join(dir, "plan.json"), filepath.Join(dir, "purge.json")
 	r.run("dlq", "replay", "orders", "--dry-run", "--plan", plan).want(0)
 	r.run("dlq", "purge", "orders", "--all", "--plan", purge).want(0)
-	good, err := os.ReadFile(plan)
-	if err != nil {
-		t.Fatal(err)
-	}
+	good := must.Get(os.ReadFile(plan))
 	file := filepath.Join(dir, "odd.json")
 	args := []string{"--yes", "dlq", "replay", "orders", "--reason", "x", "--plan"}
 	refused := func(code int, text string, b []byte) {

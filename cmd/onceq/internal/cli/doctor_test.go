@@ -1,20 +1,19 @@
 package cli
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 
 	"github.com/onceq/onceq/adapters/awssqs"
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
 // healthy is a card whose settings fit the rig's queue.
@@ -125,12 +124,7 @@ func TestDoctorWrites(t *testing.T) {
 // attribute sets an attribute of a queue.
 func (r *rig) attribute(queue, name, value string) {
 	r.Helper()
-	client := sqs.New(sqs.Options{
-		BaseEndpoint: &r.server.URL, Region: "us-east-1", HTTPClient: r.server.Client(),
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		}),
-	})
+	client := testaws.FakeClient(r.server)
 	url, err := awssqs.Find(r.Context(), client, queue)
 	if err == nil {
 		_, err = client.SetQueueAttributes(r.Context(), &sqs.SetQueueAttributesInput{QueueUrl: &url, Attributes: map[string]string{name: value}})

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // crowd fills the rig with queues, and workers at each.
@@ -19,10 +20,7 @@ func (r *rig) crowd(queues, workers int) {
 		r.open(name, map[string]string{"RedrivePolicy": `{"deadLetterTargetArn":"arn:aws:sqs:us-east-1:000000000000:` + name + `-dead","maxReceiveCount":40}`})
 		fmt.Fprintf(&b, "      %s: sqs+%s/%s\n", name, r.server.URL, name)
 		for w := range workers {
-			s, err := controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: name, Owner: fmt.Sprintf("w-%d/%d", q, w)})
-			if err != nil {
-				r.Fatal(err)
-			}
+			s := must.Get(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: name, Owner: fmt.Sprintf("w-%d/%d", q, w)}))
 			r.beat(s, nil)
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/onceq/onceq/internal/must"
 )
 
 // A stranger is a server that a stranger's file names. It counts who calls, and answers nobody.
@@ -17,10 +19,7 @@ type stranger struct {
 
 func newStranger(t *testing.T) *stranger {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := must.Get(net.Listen("tcp", "127.0.0.1:0"))
 	s := &stranger{Listener: l}
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {

@@ -21,6 +21,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/runbook"
 	"github.com/onceq/onceq/sqsfake"
 )
@@ -78,14 +79,8 @@ func (n *night) work(name string, handle func(ctx context.Context, key string) e
 	if change != nil {
 		change(&pc, &wc)
 	}
-	p, err := onceq.NewProcessor(pc)
-	if err != nil {
-		n.Fatal(err)
-	}
-	w, err := p.Worker(n.worksOn(), wc)
-	if err != nil {
-		n.Fatal(err)
-	}
+	p := must.Get(onceq.NewProcessor(pc))
+	w := must.Get(p.Worker(n.worksOn(), wc))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -229,10 +224,7 @@ var nights = map[string]func(n *night){
 		n.until(func() bool { return n.depth(n.dead) == 3 && n.depth(n.queue) == 0 })
 		interrupted = false
 		n.do["divide parked.ndjson: bank-has-it.ndjson, bank-has-it-not.ndjson"] = func() {
-			text, err := os.ReadFile(filepath.Join(n.dir, "parked.ndjson"))
-			if err != nil {
-				n.Fatal(err)
-			}
+			text := must.Get(os.ReadFile(filepath.Join(n.dir, "parked.ndjson")))
 			lines := strings.SplitAfter(strings.TrimSuffix(string(text), "\n"), "\n")
 			if len(lines) != 3 {
 				n.Fatalf("%s", text)
@@ -247,10 +239,7 @@ var nights = map[string]func(n *night){
 		n.due("S-1")
 		c := n.claim(charge("S-1"), 50*time.Millisecond, dedupe.Rerun)
 		n.lapsed(charge("S-1"))
-		s, err := controlstore.NewSeat(n.store, controlstore.SeatOptions{Queue: "orders", Owner: "w-9", TTL: time.Second})
-		if err != nil {
-			n.Fatal(err)
-		}
+		s := must.Get(controlstore.NewSeat(n.store, controlstore.SeatOptions{Queue: "orders", Owner: "w-9", TTL: time.Second}))
 		n.beat(s, func(k *control.WorkerStatus) {
 			k.Jobs = []control.RunningJob{{Key: "S-1", Type: "charge", At: time.Now(), Attempt: 1, Fence: c.Lease.Fence}}
 		})

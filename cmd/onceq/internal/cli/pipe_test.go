@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
@@ -24,18 +25,12 @@ func TestReconcilePipe(t *testing.T) {
 	if err != nil {
 		t.Skip("psql is not installed, so nothing is read through a pipe here")
 	}
-	page, err := os.ReadFile("../../../../docs/reconcile.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.Get(os.ReadFile("../../../../docs/reconcile.md"))
 	m := regexp.MustCompile(`(?s)psql -c "([^"]+)" \|\s+onceq (reconcile [^\n]+)`).FindSubmatch(page)
 	if m == nil {
 		t.Fatal("the page has no such command")
 	}
-	at, err := url.Parse(testpg.New(t).URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(url.Parse(testpg.New(t).URL))
 	db, err := pgx.Connect(t.Context(), at.String())
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/onceq/onceq/dedupe/dynamostore"
 	"github.com/onceq/onceq/dedupe/firestorestore"
 	"github.com/onceq/onceq/dedupe/firestorestore/firestorefake"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/testserver/testaws"
 )
 
@@ -151,10 +152,7 @@ func TestPubSubPlace(t *testing.T) {
 	r := newRig(t)
 	srv, address := pubsubfake.Start(t, nil)
 	t.Setenv("PUBSUB_EMULATOR_HOST", address)
-	clients, err := gcppubsub.Dial(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	clients := must.Get(gcppubsub.Dial(t.Context()))
 	t.Cleanup(func() { _ = clients.Close() })
 	open := func(name string) broker.Broker {
 		topic, sub := "projects/shop/topics/"+name, "projects/shop/subscriptions/"+name
@@ -164,10 +162,7 @@ func TestPubSubPlace(t *testing.T) {
 		if _, err := srv.CreateSubscription(t.Context(), &pubsubpb.Subscription{Name: sub, Topic: topic, AckDeadlineSeconds: 60}); err != nil {
 			t.Fatal(err)
 		}
-		b, err := gcppubsub.New(clients, topic, sub, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		b := must.Get(gcppubsub.New(clients, topic, sub, nil))
 		t.Cleanup(func() { _ = b.Close() })
 		return b
 	}
@@ -193,20 +188,11 @@ func TestPubSubPlace(t *testing.T) {
 func TestFirestorePlace(t *testing.T) {
 	_, address := firestorefake.Start(t, nil)
 	t.Setenv("FIRESTORE_EMULATOR_HOST", address)
-	client, err := firestore.NewClientWithDatabase(t.Context(), "shop", "jobs")
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := must.Get(firestore.NewClientWithDatabase(t.Context(), "shop", "jobs"))
 	t.Cleanup(func() { _ = client.Close() })
-	api, err := firestorestore.NewAPI(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	api := must.Get(firestorestore.NewAPI(t.Context()))
 	t.Cleanup(func() { _ = api.Close() })
-	store, err := firestorestore.New(client, api, "onceq", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := must.Get(firestorestore.New(client, api, "onceq", nil))
 	tour(t, rigOn(t, store, "'firestore://shop/jobs/onceq'"), true, true, "reads 2 keys and the audit: 258 billed reads")
 }
 
@@ -222,10 +208,7 @@ func TestDynamoDBPlace(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			table := server.TableName(t, "records")
-			store, err := dynamostore.New(server.Client(t), table, &dynamostore.Options{AttentionIndex: index})
-			if err != nil {
-				t.Fatal(err)
-			}
+			store := must.Get(dynamostore.New(server.Client(t), table, &dynamostore.Options{AttentionIndex: index}))
 			t.Cleanup(func() { _ = store.Close() })
 			url := fmt.Sprintf("dynamodb://%s?region=%s&endpoint=%s", table, server.Region, server.URL)
 			if index != "" {

@@ -20,7 +20,9 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe/pgstore"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/testserver/testpg"
+	"github.com/onceq/onceq/internal/testserver/testsqlite"
 )
 
 // This file plays docs/restore.md: a database that holds the keys, and mostly the queue, is
@@ -71,10 +73,7 @@ func copied(t *testing.T, db *sql.DB) backedUp {
 // dumped is a database's backup by PostgreSQL's own programs.
 func dumped(t *testing.T, address string) backedUp {
 	t.Helper()
-	at, err := url.Parse(address)
-	if err != nil {
-		t.Fatal(err)
-	}
+	at := must.Get(url.Parse(address))
 	query := at.Query()
 	query.Del("require_auth") // pgx knows it, and older programs do not
 	at.RawQuery = query.Encode()
@@ -111,22 +110,9 @@ func dumped(t *testing.T, address string) backedUp {
 // effect is sent. TestNights runs them.
 var restores = map[string]func(t *testing.T){
 	"sqlite": func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "jobs.db")
-		db, err := sql.Open("sqlite", sqlitestore.DSN(path))
-		if err != nil {
-			t.Fatal(err)
-		}
-		store, err := sqlitestore.New(db, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = store.Close()
-			_ = db.Close()
-		})
-		if err := store.Migrate(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		path := testsqlite.Path(t)
+		// On a busy machine a writer may wait long for its turn.
+		db, store := testsqlite.Open(t, path, &sqlitestore.Options{BusyTimeout: 10 * time.Second})
 		r := rigOn(t, store, "sqlite://"+filepath.ToSlash(path))
 		restored(t, r, copied(t, db), "sqlite-queue://"+filepath.ToSlash(path)+"/%s", func(name string) (broker.Broker, error) {
 			q, err := sqlitebroker.New(store, name, nil)
@@ -138,15 +124,9 @@ var restores = map[string]func(t *testing.T){
 	},
 	"postgres": func(t *testing.T) {
 		database := testpg.New(t).URL
-		pool, err := pgxpool.New(t.Context(), database)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pool := must.Get(pgxpool.New(t.Context(), database))
 		t.Cleanup(pool.Close)
-		store, err := pgstore.New(pool, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		store := must.Get(pgstore.New(pool, nil))
 		if err := store.Migrate(t.Context()); err != nil {
 			t.Fatal(err)
 		}

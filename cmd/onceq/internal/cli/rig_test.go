@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/sqs"
 	_ "modernc.org/sqlite"
 
@@ -25,6 +24,9 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testaws"
+	"github.com/onceq/onceq/internal/testserver/testsqlite"
 	"github.com/onceq/onceq/sqsfake"
 )
 
@@ -54,22 +56,8 @@ type rig struct {
 // newRig makes one on SQLite. The queue moves a message away after 40 receives.
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "keys.db")
-	db, err := sql.Open("sqlite", sqlitestore.DSN(path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := sqlitestore.New(db, &sqlitestore.Options{BusyTimeout: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = store.Close()
-		_ = db.Close()
-	})
-	if err := store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	path := testsqlite.Path(t)
+	db, store := testsqlite.Open(t, path, &sqlitestore.Options{BusyTimeout: 10 * time.Second})
 	r := rigOn(t, store, "sqlite://"+filepath.ToSlash(path))
 	r.db = db
 	return r
@@ -115,20 +103,11 @@ func (r *rig) openWith(name string, attributes map[string]string, o *awssqs.Opti
 	if err != nil {
 		r.Fatal(err)
 	}
-	b, err := awssqs.New(r.client(), url, o)
-	if err != nil {
-		r.Fatal(err)
-	}
-	return b
+	return must.Get(awssqs.New(r.client(), url, o))
 }
 
 func (r *rig) client() *sqs.Client {
-	return sqs.New(sqs.Options{
-		BaseEndpoint: &r.server.URL, Region: "us-east-1", HTTPClient: r.server.Client(),
-		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) {
-			return aws.Credentials{AccessKeyID: "test", SecretAccessKey: "test"}, nil
-		}),
-	})
+	return testaws.FakeClient(r.server)
 }
 
 // answer is what a run of the command came to.
@@ -222,10 +201,7 @@ func (r *rig) send(keys ...string) {
 // seat takes a seat with a card, as a worker does.
 func (r *rig) seat(owner string, change func(*control.WorkerStatus)) *controlstore.Seat {
 	r.Helper()
-	s, err := controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: owner})
-	if err != nil {
-		r.Fatal(err)
-	}
+	s := must.Get(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: owner}))
 	r.beat(s, change)
 	return s
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/pgstore"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
 
@@ -34,15 +35,9 @@ func TestSession(t *testing.T) {
 func postgresRig(t *testing.T) *rig {
 	t.Helper()
 	db := testpg.New(t)
-	pool, err := pgxpool.New(t.Context(), db.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pool := must.Get(pgxpool.New(t.Context(), db.URL))
 	t.Cleanup(pool.Close)
-	s, err := pgstore.New(pool, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(pgstore.New(pool, nil))
 	if err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -100,10 +95,7 @@ func (r *rig) night() {
 func session(t *testing.T, r *rig) {
 	r.night()
 	r.T = t
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := must.Get(os.ReadFile(page))
 	before, rest, ok := strings.Cut(string(text), "```console\n")
 	block, after, closed := strings.Cut(rest, "```\n")
 	if !ok || !closed {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/onceq/onceq/adapters/webonceq"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // web starts the command, and answers the address that it prints.
@@ -51,10 +52,7 @@ type visitor struct {
 
 func (v *visitor) ask(method, address string, form url.Values) (status int, to, body string) {
 	v.Helper()
-	q, err := http.NewRequestWithContext(v.Context(), method, address, strings.NewReader(form.Encode()))
-	if err != nil {
-		v.Fatal(err)
-	}
+	q := must.Get(http.NewRequestWithContext(v.Context(), method, address, strings.NewReader(form.Encode())))
 	q.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	if v.cookie != nil && strings.HasPrefix(q.URL.Path, v.cookie.Path) {
 		q.AddCookie(v.cookie)
@@ -67,10 +65,7 @@ func (v *visitor) ask(method, address string, form url.Values) (status int, to, 
 	for _, c := range res.Cookies() {
 		v.cookie = c
 	}
-	text, err := io.ReadAll(res.Body)
-	if err != nil {
-		v.Fatal(err)
-	}
+	text := must.Get(io.ReadAll(res.Body))
 	return res.StatusCode, res.Header.Get("Location"), string(text)
 }
 

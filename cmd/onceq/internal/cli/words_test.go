@@ -9,6 +9,7 @@ import (
 	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestRuleWords: what is paused, limited or resumed is said as it is: a type is not the queue, a
@@ -37,10 +38,7 @@ func TestStalledMore(t *testing.T) {
 	r := newRig(t)
 	r.claim(charge("S-1"), 50*time.Millisecond, dedupe.Rerun)
 	r.lapsed(charge("S-1"))
-	s, err := controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: "w-3/1", TTL: time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := must.Get(controlstore.NewSeat(r.store, controlstore.SeatOptions{Queue: "orders", Owner: "w-3/1", TTL: time.Second}))
 	r.beat(s, func(c *control.WorkerStatus) {
 		c.Jobs, c.More = []control.RunningJob{{Key: "S-1", Type: "charge", At: time.Now()}}, 12
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/must"
 )
 
 // TestRandomDriverWorlds lets calls of the broker fail behind OpenSubscription: acks whose answer
@@ -31,10 +32,7 @@ func TestRandomDriverWorlds(t *testing.T) {
 				defer mu.Unlock()
 				return r.IntN(n)
 			}
-			plain, err := membroker.New(&membroker.Options{Preset: []membroker.Preset{membroker.Memory, membroker.SQSStandard}[draw(2)]})
-			if err != nil {
-				t.Fatal(err)
-			}
+			plain := must.Get(membroker.New(&membroker.Options{Preset: []membroker.Preset{membroker.Memory, membroker.SQSStandard}[draw(2)]}))
 			away := errors.New("away")
 			queue := &hooked{Broker: plain}
 			queue.ack = func(rs []broker.Receipt) error {
@@ -62,12 +60,9 @@ func TestRandomDriverWorlds(t *testing.T) {
 			}
 			held, done := map[string]int{}, map[string]bool{}
 			for round := 0; ; round++ {
-				sub, err := onceqpubsub.OpenSubscription(queue, &onceqpubsub.SubscriptionOptions{
+				sub := must.Get(onceqpubsub.OpenSubscription(queue, &onceqpubsub.SubscriptionOptions{
 					Visibility: leaseTime, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
+				}))
 				life := time.Minute + time.Duration(draw(60))*time.Second
 				ctx, cancel := context.WithTimeout(t.Context(), life)
 				var all sync.WaitGroup

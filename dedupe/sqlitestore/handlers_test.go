@@ -5,7 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +13,8 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/testserver/testsqlite"
 	"github.com/onceq/onceq/onceqtest"
 )
 
@@ -117,10 +118,7 @@ func TestBusyHandler(t *testing.T) {
 				if err := db.QueryRow("SELECT file FROM pragma_database_list WHERE name = 'main'").Scan(&path); err != nil {
 					t.Fatal(err)
 				}
-				hasty, err := sql.Open("sqlite", path+"?_txlock=immediate&_pragma=busy_timeout(1)")
-				if err != nil {
-					t.Fatal(err)
-				}
+				hasty := must.Get(sql.Open("sqlite", path+"?_txlock=immediate&_pragma=busy_timeout(1)"))
 				defer hasty.Close()
 				runs := 0
 				rig := onceqtest.New(t, onceq.ProcessorConfig{
@@ -176,19 +174,7 @@ func dieBeforeCommit(ctx context.Context, db *sql.DB, store *sqlitestore.Store, 
 // open opens a file with the store's tables and one of the user's.
 func open(t *testing.T) (*sql.DB, *sqlitestore.Store) {
 	t.Helper()
-	db, err := sql.Open("sqlite", sqlitestore.DSN(filepath.Join(t.TempDir(), "orders.db")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { db.Close() })
-	store, err := sqlitestore.New(db, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
-	if err := store.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	db, store := testsqlite.Open(t, testsqlite.Path(t), nil)
 	if _, err := db.ExecContext(t.Context(), "CREATE TABLE charges (order_id TEXT, cents INTEGER)"); err != nil {
 		t.Fatal(err)
 	}
