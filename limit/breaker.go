@@ -28,7 +28,8 @@ type BreakerOptions struct {
 	Runs int
 	// Share is the part of them that must have failed. Default 0.5; above 0, to 1.
 	Share float64
-	// Window is the time in which they must have ended. Default 30 s; 1 ms to 1 h.
+	// Window is the time in which they must have ended, unless all of them have failed. Default
+	// 30 s; 1 ms to 1 h.
 	Window time.Duration
 	// OpenFor is for how long it opens, doubled each time that a probe fails. Default 5 s; 1 ms
 	// to MaxOpen.
@@ -46,14 +47,15 @@ type BreakerOptions struct {
 //	handler := onceq.Chain(charge, b.Middleware()) // tells b how runs end
 //	b.Watch(worker)                                // b pauses it
 //
-// It opens when, of the last 20 runs and within 30 s, a half has failed. Its workers are then
-// paused for the reason [onceq.ReasonBreaker], so nothing is received. After 5 s it lets one job
+// It opens when, of the last 20 runs and within 30 s, a half has failed, or all of them, however
+// long that took. Its workers are then paused for the reason [onceq.ReasonBreaker], so nothing is received. After 5 s it lets one job
 // run, as a probe. If that fails, it waits twice as long, up to 5 minutes; else all goes on.
 //
 // A run that fails while the breaker is open, as a probe or because it had begun before, is
 // postponed: it is no attempt. Its error stays what it is where the handler says Permanent, says
 // Unknown under Park, or where it was the job's last attempt. So an outage of hours costs each
-// process fewer attempts than Runs, however many jobs wait.
+// process at most Runs attempts, however many jobs wait; and each probe costs a job where jobs have
+// but one attempt.
 //
 // All methods may be called from any goroutine.
 type Breaker struct {
@@ -248,16 +250,14 @@ func (b *Breaker) ended(probe bool, class string, neutral bool) (left time.Durat
 }
 
 func (b *Breaker) isOutage(now time.Time) bool {
-	if len(b.runs) < b.o.Runs || now.Sub(b.runs[0].at) > b.o.Window {
-		return false
-	}
 	failed := 0
 	for _, r := range b.runs {
 		if r.failed {
 			failed++
 		}
 	}
-	return float64(failed) >= b.o.Share*float64(b.o.Runs)
+	// Where jobs are few, all that is known is that none has succeeded.
+	return failed == b.o.Runs || len(b.runs) == b.o.Runs && float64(failed) >= b.o.Share*float64(b.o.Runs) && now.Sub(b.runs[0].at) <= b.o.Window
 }
 
 // open is called under the lock.

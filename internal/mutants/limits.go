@@ -90,6 +90,11 @@ var limited = []mutant{
 		Why: "each probe of a long outage is an attempt of some job",
 	},
 	{
+		File: "limit/breaker.go", Text: "return failed == b.o.Runs || len", With: "return len",
+		Package: "limit", Test: "TestBreakerOutage/a_job_a_minute",
+		Why: "where jobs are few an outage uses up their attempts, and the breaker stays closed",
+	},
+	{
 		File: "limit/breaker.go", Text: "b.runs = b.runs[:copy(b.runs, b.runs[1:])]", With: "",
 		Package: "limit", Test: "TestBreakerOutage",
 		Why: "an outage in a busy hour is not seen, because earlier runs outweigh it",
