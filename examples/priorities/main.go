@@ -79,7 +79,11 @@ func run(ctx context.Context, out io.Writer, strict bool, d time.Duration, jobs 
 	if err != nil {
 		return nil, err
 	}
-	s := &shares{slots: slots, strict: strict}
+	weights := []int{6, 3, 1}
+	if strict {
+		weights = []int{1000, 30, 1}
+	}
+	var classes []class
 	ctx, stop := context.WithTimeout(ctx, d)
 	defer stop()
 	var all sync.WaitGroup
@@ -98,7 +102,7 @@ func run(ctx context.Context, out io.Writer, strict bool, d time.Duration, jobs 
 			return nil, err
 		}
 		w.Limit(1)
-		s.classes = append(s.classes, &class{Worker: w, weight: []int{6, 3, 1}[i], limit: 1})
+		classes = append(classes, class{w, weights[i]})
 		all.Go(func() {
 			if err := w.Run(ctx); err != nil {
 				log.Print(err)
@@ -108,7 +112,7 @@ func run(ctx context.Context, out io.Writer, strict bool, d time.Duration, jobs 
 	for t := time.NewTicker(tick); ctx.Err() == nil; {
 		select {
 		case <-t.C:
-			s.move()
+			share(slots, classes)
 		case <-ctx.Done():
 			t.Stop()
 		}
