@@ -150,8 +150,8 @@ func dueIn(d time.Duration) func(int) (broker.Outgoing, error) {
 }
 
 // TestOtherRetention: children that are forgotten sooner than their parent fail it as soon as one
-// of them must be taken for forgotten, and not after the parent's own Retention. One that the parent
-// has seen done does not.
+// of them must be taken for forgotten, and not after the parent's own Retention. One that the
+// parent has seen done does not.
 func TestOtherRetention(t *testing.T) {
 	for slow, ends := range []dedupe.Status{dedupe.Failed, dedupe.Done} {
 		w := &family{ran: map[int]int{}}

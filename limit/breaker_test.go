@@ -30,8 +30,8 @@ func provider(away *atomic.Bool) onceq.HandlerFunc {
 
 // TestBreakerOutage: an outage of six hours costs each process at most 20 attempts, in a busy hour
 // as well as at the start, whatever waits, and however seldom jobs come. Nothing is received
-// meanwhile but the probes. All jobs are done soon after it. A job that has but one attempt loses it
-// as a probe, too: then an outage costs as many jobs as there are probes.
+// meanwhile but the probes. All jobs are done soon after it. A job that has but one attempt loses
+// it as a probe, too: then an outage costs as many jobs as there are probes.
 func TestBreakerOutage(t *testing.T) {
 	const long = 6 * time.Hour
 	for name, c := range map[string]struct {
@@ -89,8 +89,8 @@ func TestBreakerOutage(t *testing.T) {
 				if n := w.ends(onceq.OutcomeDone); n != sent-failed {
 					t.Errorf("%d jobs are done, and %d have failed, of %d", n, failed, sent)
 				}
-				for _, worker := range ws {
-					if s := worker.Stats(); c.processes == 1 && s.Slots != 10 || s.Paused != nil { // others have no job to try
+				for _, worker := range ws { // of eight, some have no job to try
+					if s := worker.Stats(); c.processes == 1 && s.Slots != 10 || s.Paused != nil {
 						t.Errorf("%+v", s)
 					}
 				}
@@ -207,7 +207,7 @@ func TestBreakerBesideOthers(t *testing.T) {
 		worker.Resume()
 		pass(time.Minute)
 		if s := worker.Stats(); s.Paused != nil || s.Slots != 3 {
-			t.Errorf("closed: %+v, %v, %v", s, a, b)
+			t.Errorf("closed: %+v", s)
 		}
 		worker.Limit(0)
 		if n := worker.Stats().Slots; n != 10 {

@@ -93,7 +93,7 @@ func fanMoves(without map[TimedRule]bool) func(fanned) []move[fanned] {
 		step := func(text string, f func(n *fanned) string) {
 			n := s
 			breaks := f(&n)
-			if n.tidy(); breaks == "" && !n.ends(without) {
+			if n.tidy(); breaks == "" && !n.canEnd(without) {
 				breaks = parentEnds
 			}
 			all = append(all, move[fanned]{text, breaks, n})
@@ -107,14 +107,14 @@ func fanMoves(without map[TimedRule]bool) func(fanned) []move[fanned] {
 		for i := range s.p {
 			step(fmt.Sprintf("worker %d goes on from %d", i+1, s.p[i].pc), func(n *fanned) string { return n.goOn(i, without) })
 			if s.p[i].pc != toHave && s.bad < mostBad {
-				goes(fmt.Sprintf("worker %d dies", i+1), func(n *fanned) { n.bad++; n.leaves(i) })
+				goes(fmt.Sprintf("worker %d dies", i+1), func(n *fanned) { n.bad++; n.letGo(i) })
 			}
 			if s.p[i].pc == toSend && s.bad < mostBad {
 				step(fmt.Sprintf("worker %d sends a child, and the answer is lost", i+1), func(n *fanned) string {
 					n.bad++
 					breaks := n.goOn(i, without)
 					n.rec.settle(ownToken(i), dedupe.Released, n.now, recordTicks)
-					n.leaves(i)
+					n.letGo(i)
 					return breaks
 				})
 			}
@@ -133,11 +133,11 @@ func fanMoves(without map[TimedRule]bool) func(fanned) []move[fanned] {
 				})
 			}
 			c := s.kids[i]
-			each("has its message", c.waits, 0, func(n *fanned, c *child) { c.comes(n.now, childDone) })
-			each("has its message, and fails", c.waits, 1, func(n *fanned, c *child) { c.comes(n.now, childFailed) })
+			each("has its message", c.waits, 0, func(n *fanned, c *child) { c.deliver(n.now, childDone) })
+			each("has its message, and fails", c.waits, 1, func(n *fanned, c *child) { c.deliver(n.now, childFailed) })
 			each("has a second message, under another key", c.strange, 0, func(n *fanned, c *child) { c.strange = false; c.ran++ })
 			each("loses its message", c.waits, 1, func(n *fanned, c *child) { c.waits = false })
-			each("is replayed", c.state == childFailed, 0, func(n *fanned, c *child) { c.ends(n.now, childDone) })
+			each("is replayed", c.state == childFailed, 0, func(n *fanned, c *child) { c.conclude(n.now, childDone) })
 		}
 		return all
 	}
@@ -196,7 +196,7 @@ func (s *fanned) goOn(i int, without map[TimedRule]bool) (breaks string) {
 		case p.pc == toFail && ends && p.done < s.kept.done:
 			breaks = seenDone
 		}
-		s.leaves(i)
+		s.letGo(i)
 	}
 	return breaks
 }
@@ -217,7 +217,7 @@ func (p *parent) next() {
 func (s *fanned) save(i int, without map[TimedRule]bool) (breaks string) {
 	p := &s.p[i]
 	if s.rec.token != ownToken(i) && !without[SavedUnderClaim] {
-		s.leaves(i)
+		s.letGo(i)
 		return ""
 	}
 	s.kept = p.kept
@@ -245,21 +245,21 @@ func (s *fanned) look(p *parent, without map[TimedRule]bool) {
 	}
 }
 
-// leaves: the worker does nothing more under its token.
-func (s *fanned) leaves(i int) {
+// letGo: the worker does nothing more under its token.
+func (s *fanned) letGo(i int) {
 	s.rec.disown(ownToken(i))
 	s.p[i] = parent{}
 }
 
-// comes is a worker's way with the child's message.
-func (c *child) comes(now tick, to childState) {
+// deliver is a worker's way with the child's message.
+func (c *child) deliver(now tick, to childState) {
 	c.waits = false
 	if c.state == noRecord && now <= c.made+retentionTicks { // else it is a duplicate, or unproven
-		c.ends(now, to)
+		c.conclude(now, to)
 	}
 }
 
-func (c *child) ends(now tick, to childState) {
+func (c *child) conclude(now tick, to childState) {
 	if c.state, c.until = to, now+retentionTicks; to == childDone {
 		c.ran++
 	}
@@ -284,17 +284,17 @@ func (s *fanned) tidy() {
 	}
 }
 
-// ends reports whether the parent comes to its end if from now on nothing goes wrong.
-func (s fanned) ends(without map[TimedRule]bool) bool {
+// canEnd reports whether the parent comes to its end if from now on nothing goes wrong.
+func (s fanned) canEnd(without map[TimedRule]bool) bool {
 	for i := range s.p {
-		s.leaves(i)
+		s.letGo(i)
 	}
 	for end := s.now + fanEndsWithin; s.now < end; s.tick() {
 		for i := range s.kids {
 			if c := &s.kids[i]; c.waits {
-				c.comes(s.now, childDone)
+				c.deliver(s.now, childDone)
 			} else if c.state == childFailed {
-				c.ends(s.now, childDone)
+				c.conclude(s.now, childDone)
 			}
 		}
 		for s.goOn(0, without); s.p[0].pc != toHave; s.goOn(0, without) {

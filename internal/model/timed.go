@@ -10,8 +10,8 @@ import (
 )
 
 // This file owns what windows.go, instants.go and fans.go have in common: rules about time, which
-// the job's own worlds leave out, and the search through them. Time goes by in ticks up to a horizon, so a
-// world is finite. A search runs in one goroutine, and nothing is locked.
+// the job's own worlds leave out, and the search through them. Time goes by in ticks up to a
+// horizon, so a world is finite. A search runs in one goroutine, and nothing is locked.
 
 // TimedRule is one rule of what processes agree on by time: blocks of starts, instants, and how far
 // a parent is with its children.

@@ -111,7 +111,7 @@ var fanned = []mutant{
 		Why: "a child that is sent again when its key is forgotten runs a second time",
 	},
 	{
-		File: "fan/look.go", Text: "	r := reader{f.s, f.Scope, f.prefix, make([]dedupe.Key, 0, atOnce)}\n	for n := 1;", With: "	r := reader{f.s, f.Scope, f.prefix, make([]dedupe.Key, 0, atOnce)}\n	f.Done = 0\n	for n := 1;",
+		File: "fan/look.go", Text: "	for n := 1; f.Done < f.N; n++ {", With: "	f.Done = 0\n	for n := 1; f.Done < f.N; n++ {",
 		Package: "fan", Test: "TestOtherRetention",
 		Why: "a parent fails, or waits for ever, for a child that it has seen done, and that is forgotten",
 	},
