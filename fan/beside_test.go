@@ -3,6 +3,7 @@ package fan_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -184,8 +185,16 @@ func TestOtherRetention(t *testing.T) {
 
 // TestSentLate: a parent that died between a send and its save sends the part again, however late.
 // Its children are of the time at which the fan began, so none of them runs when its key is
-// forgotten, and the parent says that nobody can tell.
+// forgotten. The parent says that nobody can tell, whether or not a worker has refused them by then,
+// and left a record of that.
 func TestSentLate(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		t.Run(fmt.Sprint("refused=", refused), func(t *testing.T) { sentLate(t, refused) })
+	}
+}
+
+func sentLate(t *testing.T, refused bool) {
+	t.Helper()
 	play(t, 2, func(w *family) {
 		w.Send("p")
 		p, store, queue := rig.Mortal(w.Store, w.Q)
@@ -198,6 +207,9 @@ func TestSentLate(t *testing.T) {
 		})
 		rig.Pass(30 * time.Hour)
 		stop()
+		if refused {
+			w.c.To = slowly{w.children} // its workers are faster
+		}
 		w.RunFor(time.Hour)
 		w.Letter(onceq.ClassUnproven)
 		w.mu.Lock()
@@ -225,16 +237,17 @@ func TestWrongScope(t *testing.T) {
 	})
 }
 
-// slowly is a queue that takes a second for each call.
+// slowly is a queue that answers after a second.
 type slowly struct{ broker.Sender }
 
 func (s slowly) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
+	ids, err := s.Sender.Send(ctx, ms)
 	select {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-time.After(time.Second):
 	}
-	return s.Sender.Send(ctx, ms)
+	return ids, err
 }
 
 // TestCutShort: a drain amid the sends, and a Timeout that is too short for them, cost no attempt,

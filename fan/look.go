@@ -85,20 +85,23 @@ func (f *fan) wait(ctx context.Context, from int, rs []*dedupe.Record) (wait, er
 
 // judge is why the parent has failed; nil = it goes on.
 func (f *fan) judge(now time.Time, from int, rs []*dedupe.Record) error {
-	// What is older has no record because its message is lost, or because it is done, and that is
-	// forgotten. The children's workers judge by the same rule.
-	gone := now.Add(-f.j.Retain())
+	keeps := f.j.Retain()
 	if f.Keeps > 0 {
-		gone = now.Add(-f.Keeps - apart)
+		keeps = f.Keeps + apart
 	}
 	due := f.At
 	if f.Due.After(due) {
 		due = f.Due
 	}
+	// What was due so long before has no record because its message is lost, or because it is done,
+	// and that is forgotten. The children's workers judge by the same rule: whom they refuse has a
+	// record of that moment, and no attempt.
+	gone := func(at time.Time) bool { return due.Before(at.Add(-keeps)) }
 	for n, r := range rs {
 		k := f.key(from + n)
 		switch {
-		case r == nil && due.Before(gone), r != nil && r.Status == dedupe.Claimed && r.LeaseUntil.Before(gone):
+		case r == nil && gone(now), r != nil && r.Status == dedupe.Released && r.Attempt == 0 && r.ErrClass == "" && gone(r.Created),
+			r != nil && r.Status == dedupe.Claimed && r.LeaseUntil.Before(now.Add(-keeps)):
 			return f.end(onceq.ClassUnproven, "child %d has no end on record, %v: it was due at %s, and may have been done and forgotten since. Do its workers use the scope %q?",
 				from+n, k, due.Format(time.RFC3339), f.Scope)
 		case f.c.Failed == FailParent && f.isOver(now, r):

@@ -60,7 +60,7 @@ var fanned = []mutant{
 		Why: "a child that failed behind a slow one is noticed when that ends",
 	},
 	{
-		File: "fan/look.go", Text: "case r == nil && due.Before(gone),", With: "case",
+		File: "fan/look.go", Text: "case r == nil && gone(now),", With: "case",
 		Package: "fan", Test: "TestUnproven",
 		Why: "a parent waits for ever for a child that is forgotten",
 	},
@@ -104,6 +104,11 @@ var fanned = []mutant{
 		File: "fan/look.go", Text: "if r != nil && r.Status == dedupe.Done {\n\t\t\tf.Keeps", With: "if false {\n\t\t\tf.Keeps",
 		Package: "fan", Test: "TestOtherRetention",
 		Why: "a parent waits a month for a child that was done and is forgotten",
+	},
+	{
+		File: "fan/look.go", Text: "r.Attempt == 0 && r.ErrClass == \"\" && gone(r.Created)", With: "false",
+		Package: "fan", Test: "TestSentLate",
+		Why: "a parent waits another month for children that their workers have refused",
 	},
 	{
 		File: "fan/fan.go", Text: "m.Meta.ID, m.Meta.Created, m.DedupID = m.Meta.Key, f.At, \"\"", With: "m.Meta.ID, m.Meta.Created, m.DedupID = m.Meta.Key, time.Now(), \"\"",
