@@ -185,8 +185,8 @@ func TestOtherRetention(t *testing.T) {
 
 // TestSentLate: a parent that died between a send and its save sends the part again, however late.
 // Its children are of the time at which the fan began, so none of them runs when its key is
-// forgotten. The parent says that nobody can tell, whether or not a worker has refused them by then,
-// and left a record of that.
+// forgotten. The parent says that nobody can tell, whether or not a worker has refused them by
+// then, and left a record of that.
 func TestSentLate(t *testing.T) {
 	for _, refused := range []bool{false, true} {
 		t.Run(fmt.Sprint("refused=", refused), func(t *testing.T) { sentLate(t, refused) })
