@@ -3,6 +3,7 @@ package fan_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -150,28 +151,73 @@ func dueIn(d time.Duration) func(int) (broker.Outgoing, error) {
 }
 
 // TestOtherRetention: children that are forgotten sooner than their parent fail it as soon as one
-// of them must be taken for forgotten, and not after the parent's own Retention.
+// of them must be taken for forgotten, and not after the parent's own Retention. One that the
+// parent has seen done does not.
 func TestOtherRetention(t *testing.T) {
-	w := &family{ran: map[int]int{}}
-	rig.Bubble(t, w.total, func(r *rig.Rig) {
-		w.Rig = r
-		w.children, w.letters = rig.NewBroker(t, membroker.Options{Name: "children"}), rig.NewBroker(t, membroker.Options{Name: "letters"})
-		w.c = fan.Children{To: w.children, Scope: childScope, N: 2, Message: number}
-		stop := r.Beside(func(c *rig.Setup) {
-			c.Handler, c.Scope, c.Broker, c.DeadLetter, c.Retention = onceq.JSONResult(w.child), childScope, w.children, w.letters, 24*time.Hour
-		})
-		w.works(func(ctx context.Context, j *onceq.Job, i int) error {
-			return onceq.Sleep(ctx, j, "the first takes longer than the second is kept", time.Duration(1-i)*36*time.Hour)
-		})
+	for slow, ends := range []dedupe.Status{dedupe.Failed, dedupe.Done} {
+		w := &family{ran: map[int]int{}}
+		out := func(ctx context.Context, j *onceq.Job) error { return fan.Out(ctx, j, w.Store, "parts", w.c) }
+		rig.Bubble(t, out, func(r *rig.Rig) {
+			w.Rig = r
+			w.children, w.letters = rig.NewBroker(t, membroker.Options{Name: "children"}), rig.NewBroker(t, membroker.Options{Name: "letters"})
+			w.c = fan.Children{To: w.children, Scope: childScope, N: 2, Message: number}
+			stop := r.Beside(func(c *rig.Setup) {
+				c.Handler, c.Scope, c.Broker, c.DeadLetter, c.Retention = onceq.JSONResult(w.child), childScope, w.children, w.letters, 24*time.Hour
+			})
+			w.works(func(ctx context.Context, j *onceq.Job, i int) error {
+				if i != slow {
+					return nil
+				}
+				return onceq.Sleep(ctx, j, "longer than the other one is kept", 36*time.Hour)
+			})
+			w.Send("p")
+			w.Start()
+			rig.Pass(24 * time.Hour)
+			w.WantStatus("p", dedupe.Released)
+			rig.Pass(24 * time.Hour)
+			if w.WantStatus("p", ends); ends == dedupe.Failed {
+				w.Letter(onceq.ClassUnproven)
+			}
+			stop()
+		}, rig.Warnings)
+	}
+}
+
+// TestSentLate: a parent that died between a send and its save sends the part again, however late.
+// Its children are of the time at which the fan began, so none of them runs when its key is
+// forgotten. The parent says that nobody can tell, whether or not a worker has refused them by
+// then, and left a record of that.
+func TestSentLate(t *testing.T) {
+	for _, refused := range []bool{false, true} {
+		t.Run(fmt.Sprint("refused=", refused), func(t *testing.T) { sentLate(t, refused) })
+	}
+}
+
+func sentLate(t *testing.T, refused bool) {
+	t.Helper()
+	play(t, 2, func(w *family) {
 		w.Send("p")
-		w.Start()
-		rig.Pass(24 * time.Hour)
-		w.WantStatus("p", dedupe.Released)
-		rig.Pass(24 * time.Hour)
-		w.WantStatus("p", dedupe.Failed)
-		w.Letter(onceq.ClassUnproven)
+		p, store, queue := rig.Mortal(w.Store, w.Q)
+		p.At(onceqtest.Fault{Op: onceqtest.Send, Kind: onceqtest.CrashAfter})
+		c := w.c
+		c.To = p.Producer(w.children)
+		stop := w.Beside(func(s *rig.Setup) {
+			s.Store, s.Broker, s.DeadLetter = store, queue, p.Sender(w.DLQ)
+			s.Handler = p.Handler(onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error { return w.totalOf(ctx, j, store, c) }))
+		})
+		rig.Pass(30 * time.Hour)
 		stop()
-	}, rig.Warnings)
+		if refused {
+			w.c.To = slowly{w.children} // its workers are faster
+		}
+		w.RunFor(time.Hour)
+		w.Letter(onceq.ClassUnproven)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.ran[0] != 1 || w.ran[1] != 1 {
+			t.Errorf("the children began %v times, want once", w.ran)
+		}
+	}, rig.Warnings, rig.With(func(c *rig.Setup) { c.Retention = 24 * time.Hour }))
 }
 
 // TestWrongScope: after a minute the log asks for the scope, with a key to look up.
@@ -191,16 +237,17 @@ func TestWrongScope(t *testing.T) {
 	})
 }
 
-// slowly is a queue that takes a second for each call.
+// slowly is a queue that answers after a second.
 type slowly struct{ broker.Sender }
 
 func (s slowly) Send(ctx context.Context, ms []broker.Outgoing) ([]string, error) {
+	ids, err := s.Sender.Send(ctx, ms)
 	select {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	case <-time.After(time.Second):
 	}
-	return s.Sender.Send(ctx, ms)
+	return ids, err
 }
 
 // TestCutShort: a drain amid the sends, and a Timeout that is too short for them, cost no attempt,

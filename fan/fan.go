@@ -111,7 +111,7 @@ func Out(ctx context.Context, j *onceq.Job, s dedupe.Store, name string, c Child
 	case st.N != c.N || st.Scope != c.Scope:
 		return onceq.Permanent(verdict.Classed(onceq.ClassConfig, "fan %q: it has begun with %d children in the scope %q, and Children says %d in %q", name, st.N, st.Scope, c.N, c.Scope))
 	}
-	f := &fan{c: c, j: j, s: s, name: name, saved: st, first: st, stored: st, prefix: prefixOf(j.Key(), name), until: until(ctx)}
+	f := &fan{c: c, j: j, name: name, saved: st, first: st, stored: st, reader: readerOf(j, s, name, st.Scope), until: until(ctx)}
 	if class, _ := j.Last(); !begun && class != onceq.ClassPostponed {
 		f.Since = time.Now().UTC() // a replay is not to wait for a tenth of what lies before it
 	}
@@ -131,18 +131,17 @@ func Out(ctx context.Context, j *onceq.Job, s dedupe.Store, name string, c Child
 // fan is one call of Out.
 type fan struct {
 	saved
+	reader
 	c      Children
 	first  saved // when the attempt began
 	stored saved
 	j      *onceq.Job
-	s      dedupe.Store
 	name   string
-	prefix string
 	until  time.Time // the attempt goes on until then; zero = to its end
 }
 
 func check(j *onceq.Job, s dedupe.Store, name string, c *Children) error {
-	_, err := c.key("k", 0)
+	err := dedupe.Key{Scope: c.Scope, Key: "k"}.Validate()
 	n, isStoreless := values.As[interface{ Storeless() bool }](s)
 	switch {
 	case j == nil:
@@ -169,11 +168,6 @@ func check(j *onceq.Job, s dedupe.Store, name string, c *Children) error {
 		return fmt.Errorf("the field Children.Failed is %d, want WaitForReplay or FailParent", c.Failed)
 	}
 	return nil
-}
-
-func (c *Children) key(prefix string, i int) (dedupe.Key, error) {
-	k := dedupe.Key{Scope: c.Scope, Key: prefix + strconv.Itoa(i)}
-	return k, k.Validate()
 }
 
 // stepOf is the name under which a fan is saved.
@@ -260,7 +254,7 @@ func (f *fan) child(i int) (broker.Outgoing, error) {
 	if misuse != "" {
 		return m, onceq.Permanent(verdict.Classed(onceq.ClassConfig, "the message %s", misuse))
 	}
-	m.Meta.Key = f.prefix + strconv.Itoa(i)
+	m.Meta.Key = f.key(i).Key
 	m.Meta.ID, m.Meta.Created, m.DedupID = m.Meta.Key, f.At, ""
 	return m, nil
 }

@@ -34,10 +34,9 @@ func pause(passed time.Duration) time.Duration {
 // look reads the children's records, from the frontier on, up to the first that is not done. wait
 // is what gives the parent back; nil = all are done.
 func (f *fan) look(ctx context.Context) (wait, err error) {
-	r := reader{f.s, f.Scope, f.prefix, make([]dedupe.Key, 0, atOnce)}
 	for n := 1; f.Done < f.N; n++ {
 		from := f.Done
-		rs, err := r.read(ctx, from, f.N)
+		rs, err := f.read(ctx, from, f.N)
 		if err != nil {
 			return nil, fmt.Errorf("fan %q: %w", f.name, err)
 		}
@@ -49,7 +48,7 @@ func (f *fan) look(ctx context.Context) (wait, err error) {
 			f.Done++
 		}
 		if f.Done < from+len(rs) {
-			return f.wait(ctx, &r, from, rs)
+			return f.wait(ctx, from, rs)
 		}
 		if n%looks == 0 {
 			if err := f.rest(ctx, f.Done < f.N); err != nil {
@@ -62,7 +61,7 @@ func (f *fan) look(ctx context.Context) (wait, err error) {
 
 // wait judges the children of which rs tells, and whose first is number from. Under FailParent it
 // looks at some further ones, too, in turn.
-func (f *fan) wait(ctx context.Context, r *reader, from int, rs []*dedupe.Record) (wait, err error) {
+func (f *fan) wait(ctx context.Context, from int, rs []*dedupe.Record) (wait, err error) {
 	now := time.Now()
 	if err := f.judge(now, from, rs); err != nil {
 		return nil, err
@@ -72,7 +71,7 @@ func (f *fan) wait(ctx context.Context, r *reader, from int, rs []*dedupe.Record
 		if f.Ahead < beyond || f.Ahead >= f.N {
 			f.Ahead = beyond
 		}
-		rs, err := r.read(ctx, f.Ahead, f.N)
+		rs, err := f.read(ctx, f.Ahead, f.N)
 		if err != nil {
 			return nil, fmt.Errorf("fan %q: %w", f.name, err)
 		}
@@ -86,20 +85,23 @@ func (f *fan) wait(ctx context.Context, r *reader, from int, rs []*dedupe.Record
 
 // judge is why the parent has failed; nil = it goes on.
 func (f *fan) judge(now time.Time, from int, rs []*dedupe.Record) error {
-	// What is older has no record because its message is lost, or because it is done, and that is
-	// forgotten. The children's workers judge by the same rule.
-	gone := now.Add(-f.j.Retain())
+	keeps := f.j.Retain()
 	if f.Keeps > 0 {
-		gone = now.Add(-f.Keeps - apart)
+		keeps = f.Keeps + apart
 	}
 	due := f.At
 	if f.Due.After(due) {
 		due = f.Due
 	}
+	// What was due so long before has no record because its message is lost, or because it is done,
+	// and that is forgotten. The children's workers judge by the same rule: whom they refuse has a
+	// record of that moment, and no attempt.
+	gone := func(at time.Time) bool { return due.Before(at.Add(-keeps)) }
 	for n, r := range rs {
-		k, _ := f.c.key(f.prefix, from+n)
+		k := f.key(from + n)
 		switch {
-		case r == nil && due.Before(gone), r != nil && r.Status == dedupe.Claimed && r.LeaseUntil.Before(gone):
+		case r == nil && gone(now), r != nil && r.Status == dedupe.Released && r.Attempt == 0 && r.ErrClass == "" && gone(r.Created),
+			r != nil && r.Status == dedupe.Claimed && r.LeaseUntil.Before(now.Add(-keeps)):
 			return f.end(onceq.ClassUnproven, "child %d has no end on record, %v: it was due at %s, and may have been done and forgotten since. Do its workers use the scope %q?",
 				from+n, k, due.Format(time.RFC3339), f.Scope)
 		case f.c.Failed == FailParent && f.isOver(now, r):
@@ -136,7 +138,6 @@ func (f *fan) end(class, format string, args ...any) error {
 // why says what the parent waits for; r is the record of the first child that is not done. The key
 // stands last, because a log may cut the text.
 func (f *fan) why(now time.Time, r *dedupe.Record) error {
-	k, _ := f.c.key(f.prefix, f.Done)
 	state := "has no record yet"
 	switch {
 	case f.isOver(now, r):
@@ -148,7 +149,7 @@ func (f *fan) why(now time.Time, r *dedupe.Record) error {
 	case f.Done == 0 && now.Sub(f.At) >= time.Minute && now.After(f.Due):
 		state = fmt.Sprintf("has no record after %v: do their workers use the scope %q?", now.Sub(f.At).Round(time.Second), f.Scope)
 	}
-	return fmt.Errorf("fan %q: %d of %d children are done; child %d %s: %v", f.name, f.Done, f.N, f.Done, state, k)
+	return fmt.Errorf("fan %q: %d of %d children are done; child %d %s: %v", f.name, f.Done, f.N, f.Done, state, f.key(f.Done))
 }
 
 // reader reads children's records.
@@ -158,12 +159,20 @@ type reader struct {
 	keys          []dedupe.Key
 }
 
+func readerOf(j *onceq.Job, s dedupe.Store, name, scope string) reader {
+	return reader{s, scope, prefixOf(j.Key(), name), nil}
+}
+
+func (r *reader) key(i int) dedupe.Key {
+	return dedupe.Key{Scope: r.scope, Key: r.prefix + strconv.Itoa(i)}
+}
+
 // read reads the next records from child from on, below n.
 func (r *reader) read(ctx context.Context, from, n int) ([]*dedupe.Record, error) {
 	n = min(n, from+atOnce, from+max(1, r.s.Limits().MaxBatch))
 	r.keys = r.keys[:0]
 	for i := from; i < n; i++ {
-		r.keys = append(r.keys, dedupe.Key{Scope: r.scope, Key: r.prefix + strconv.Itoa(i)})
+		r.keys = append(r.keys, r.key(i))
 	}
 	rs, err := r.s.Get(ctx, r.keys)
 	if err == nil && len(rs) != len(r.keys) {
@@ -188,7 +197,7 @@ func Results[R any](ctx context.Context, j *onceq.Job, s dedupe.Store, name stri
 			yield(zero, err)
 			return
 		}
-		r := reader{s, st.Scope, prefixOf(j.Key(), name), make([]dedupe.Key, 0, atOnce)}
+		r := readerOf(j, s, name, st.Scope)
 		for i := 0; i < st.N; {
 			rs, err := r.read(ctx, i, st.N)
 			if err != nil {

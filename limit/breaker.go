@@ -1,9 +1,9 @@
 package limit
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -28,7 +28,8 @@ type BreakerOptions struct {
 	Runs int
 	// Share is the part of them that must have failed. Default 0.5; above 0, to 1.
 	Share float64
-	// Window is the time in which they must have ended. Default 30 s; 1 ms to 1 h.
+	// Window is the time in which they must have ended, unless all of them have failed. Default
+	// 30 s; 1 ms to 1 h.
 	Window time.Duration
 	// OpenFor is for how long it opens, doubled each time that a probe fails. Default 5 s; 1 ms
 	// to MaxOpen.
@@ -46,14 +47,16 @@ type BreakerOptions struct {
 //	handler := onceq.Chain(charge, b.Middleware()) // tells b how runs end
 //	b.Watch(worker)                                // b pauses it
 //
-// It opens when, of the last 20 runs and within 30 s, a half has failed. Its workers are then
-// paused for the reason [onceq.ReasonBreaker], so nothing is received. After 5 s it lets one job
-// run, as a probe. If that fails, it waits twice as long, up to 5 minutes; else all goes on.
+// It opens when, of the last 20 runs and within 30 s, a half has failed, or all of them, however
+// long that took. Its workers are then paused for the reason [onceq.ReasonBreaker], so nothing is
+// received. After 5 s it lets one job run, as a probe. If that fails, it waits twice as long, up to
+// 5 minutes; else all goes on.
 //
 // A run that fails while the breaker is open, as a probe or because it had begun before, is
 // postponed: it is no attempt. Its error stays what it is where the handler says Permanent, says
 // Unknown under Park, or where it was the job's last attempt. So an outage of hours costs each
-// process fewer attempts than Runs, however many jobs wait.
+// process at most Runs attempts, however many jobs wait; and each probe costs a job where jobs have
+// but one attempt.
 //
 // All methods may be called from any goroutine.
 type Breaker struct {
@@ -92,12 +95,9 @@ func NewBreaker(o *BreakerOptions) (*Breaker, error) {
 		b.o = *o
 	}
 	c := &b.o
-	def(&c.Name, "breaker")
-	def(&c.Runs, 20)
-	def(&c.Share, 0.5)
-	def(&c.Window, 30*time.Second)
-	def(&c.OpenFor, 5*time.Second)
-	def(&c.MaxOpen, max(c.OpenFor, 5*time.Minute))
+	c.Name, c.Runs, c.Share = cmp.Or(c.Name, "breaker"), cmp.Or(c.Runs, 20), cmp.Or(c.Share, 0.5)
+	c.Window, c.OpenFor = cmp.Or(c.Window, 30*time.Second), cmp.Or(c.OpenFor, 5*time.Second)
+	c.MaxOpen = cmp.Or(c.MaxOpen, max(c.OpenFor, 5*time.Minute))
 	if c.Classes = slices.Clone(c.Classes); len(c.Classes) == 0 {
 		c.Classes = []string{onceq.ClassError, onceq.ClassTimeout}
 	}
@@ -120,13 +120,6 @@ func NewBreaker(o *BreakerOptions) (*Breaker, error) {
 		return nil, badConfig("BreakerOptions.Share", "%v is not above 0 and at most 1", c.Share)
 	}
 	return b, nil
-}
-
-func def[T comparable](v *T, d T) {
-	var zero T
-	if *v == zero {
-		*v = d
-	}
 }
 
 // State is [StateClosed], [StateOpen] or [StateHalfOpen], and since when.
@@ -248,16 +241,14 @@ func (b *Breaker) ended(probe bool, class string, neutral bool) (left time.Durat
 }
 
 func (b *Breaker) isOutage(now time.Time) bool {
-	if len(b.runs) < b.o.Runs || now.Sub(b.runs[0].at) > b.o.Window {
-		return false
-	}
 	failed := 0
 	for _, r := range b.runs {
 		if r.failed {
 			failed++
 		}
 	}
-	return float64(failed) >= b.o.Share*float64(b.o.Runs)
+	// Where jobs are few, all that is known is that none has succeeded.
+	return failed == b.o.Runs || len(b.runs) == b.o.Runs && float64(failed) >= b.o.Share*float64(b.o.Runs) && now.Sub(b.runs[0].at) <= b.o.Window
 }
 
 // open is called under the lock.
@@ -294,12 +285,4 @@ func (b *Breaker) speak() {
 		b.mu.Lock()
 		i = -1 // the state may have changed meanwhile
 	}
-}
-
-var _ fmt.Stringer = (*Breaker)(nil)
-
-// String names the breaker and its state.
-func (b *Breaker) String() string {
-	state, since := b.State()
-	return fmt.Sprintf("%s: %s since %s", b.o.Name, state, since.UTC().Format(time.RFC3339))
 }

@@ -1,6 +1,7 @@
 package limit_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -27,44 +28,74 @@ func provider(away *atomic.Bool) onceq.HandlerFunc {
 	}
 }
 
-// TestBreakerOutage: an outage of six hours costs a process at most 20 attempts, in a busy hour as
-// well as at the start, whatever waits. Nothing is received meanwhile but the probes. All jobs are
-// done soon after it.
+// TestBreakerOutage: an outage of six hours costs each process at most 20 attempts, in a busy hour
+// as well as at the start, whatever waits, and however seldom jobs come. Nothing is received
+// meanwhile but the probes. All jobs are done soon after it. A job that has but one attempt loses
+// it as a probe, too: then an outage costs as many jobs as there are probes.
 func TestBreakerOutage(t *testing.T) {
-	for _, before := range []int{0, 500} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			var away atomic.Bool
-			b := must(limit.NewBreaker(nil))(t)
-			worker := w.worker(onceq.Chain(provider(&away), b.Middleware()), nil)
-			b.Watch(worker)
-			stop := w.run(worker)
-			w.send("a", before)
-			pass(time.Minute)
-			away.Store(true)
-			w.send("a", 200)
-			pass(6 * time.Hour)
-			if n := w.ends(onceq.OutcomeRetried) + w.ends(onceq.OutcomeFailed); n > 20 {
-				t.Errorf("%d attempts", n)
-			}
-			if n := w.ends(onceq.OutcomePostponed); n > 110 {
-				t.Errorf("%d probes, and runs that were under way", n)
-			}
-			if s, _ := b.State(); s == limit.StateClosed {
-				t.Error("it is closed")
-			}
-			if s := worker.Stats(); s.Slots != 1 && !slices.Equal(s.Paused, []string{onceq.ReasonBreaker}) {
-				t.Errorf("%+v", s)
-			}
-			away.Store(false)
-			pass(7 * time.Minute)
-			if n := w.ends(onceq.OutcomeDone); n != 200+before {
-				t.Errorf("%d jobs are done, %v", n, b)
-			}
-			if s := worker.Stats(); s.Slots != 10 || s.Paused != nil {
-				t.Errorf("%+v", s)
-			}
-			stop()
+	const long = 6 * time.Hour
+	for name, c := range map[string]struct {
+		processes, before, waiting int
+		every                      time.Duration // a job comes during the outage
+		tries, most                int           // attempts: of a job, and in all
+	}{
+		"at the start":    {processes: 1, waiting: 200, most: 19},
+		"in a busy hour":  {processes: 1, before: 500, waiting: 200, most: 19},
+		"eight processes": {processes: 8, before: 500, waiting: 1600, most: 8 * 19},
+		"a job a minute":  {processes: 1, every: time.Minute, most: 20},
+		"one attempt":     {processes: 1, waiting: 200, tries: 1, most: 20 + 9 + 82}, // nine had begun
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				var away atomic.Bool
+				var ws []*onceq.Worker
+				var bs []*limit.Breaker
+				for range c.processes {
+					b := must(limit.NewBreaker(nil))(t)
+					ws = append(ws, w.worker(onceq.Chain(provider(&away), b.Middleware()), func(s *setup) { s.Defaults.MaxAttempts = c.tries }))
+					bs = append(bs, b)
+					b.Watch(ws[len(ws)-1])
+				}
+				stop := w.run(ws...)
+				w.send("a", c.before)
+				pass(time.Minute)
+				away.Store(true)
+				w.send("a", c.waiting)
+				sent := c.before + c.waiting
+				for end := time.Now().Add(long); time.Now().Before(end); pass(cmp.Or(c.every, long)) {
+					if c.every > 0 {
+						w.send("a", 1)
+						sent++
+					}
+				}
+				failed := w.ends(onceq.OutcomeFailed)
+				if n := w.ends(onceq.OutcomeRetried) + failed; n > c.most {
+					t.Errorf("%d attempts, of which %d were the last, want at most %d", n, failed, c.most)
+				}
+				if n := w.ends(onceq.OutcomePostponed); n > 110*c.processes {
+					t.Errorf("%d probes, and runs that were under way", n)
+				}
+				for i, b := range bs {
+					if s, _ := b.State(); s == limit.StateClosed {
+						t.Error("it is closed")
+					}
+					if s := ws[i].Stats(); s.Slots != 1 && !slices.Equal(s.Paused, []string{onceq.ReasonBreaker}) {
+						t.Errorf("%+v", s)
+					}
+				}
+				away.Store(false)
+				pass(7 * time.Minute)
+				if n := w.ends(onceq.OutcomeDone); n != sent-failed {
+					t.Errorf("%d jobs are done, and %d have failed, of %d", n, failed, sent)
+				}
+				for _, worker := range ws { // of eight, some have no job to try
+					if s := worker.Stats(); c.processes == 1 && s.Slots != 10 || s.Paused != nil {
+						t.Errorf("%+v", s)
+					}
+				}
+				stop()
+			})
 		})
 	}
 }
@@ -176,7 +207,7 @@ func TestBreakerBesideOthers(t *testing.T) {
 		worker.Resume()
 		pass(time.Minute)
 		if s := worker.Stats(); s.Paused != nil || s.Slots != 3 {
-			t.Errorf("closed: %+v, %v, %v", s, a, b)
+			t.Errorf("closed: %+v", s)
 		}
 		worker.Limit(0)
 		if n := worker.Stats().Slots; n != 10 {

@@ -1,6 +1,7 @@
 package limit_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq"
+	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/limit"
 )
 
@@ -187,55 +189,87 @@ func TestShortTimeout(t *testing.T) {
 	}
 }
 
-// TestRateHostileKeys: senders who make up keys cannot make the limiter grow without an end. Beyond
-// the bound nothing begins that has no key of its own, and there is room again when keys are idle.
-func TestRateHostileKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := must(limit.Rate(1, time.Minute))(t)
-		ask := func(i int) time.Duration {
-			wait, err := l.Reserve(t.Context(), limit.Ask{Key: fmt.Sprint("key-", i)})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return wait
-		}
-		for i := range limit.MaxKeys {
-			if ask(i) != 0 {
-				t.Fatal("a new key waits")
-			}
-		}
-		for i := range 1000 {
-			if wait := ask(limit.MaxKeys + i); wait < limit.MaxHold {
-				t.Fatalf("beyond MaxKeys a job begins after %v, without a limit", wait)
-			}
-		}
-		if wait := ask(7); wait < 59*time.Second {
-			t.Errorf("a key that is known waits for %v", wait)
-		}
-		pass(3 * time.Minute)
-		if wait := ask(limit.MaxKeys + 1); wait != 0 {
-			t.Errorf("there is room again, and a job waits for %v", wait)
-		}
-	})
+// vast is a store that wins each claim, and keeps nothing.
+type vast struct{ dedupe.Store }
+
+func (vast) Get(_ context.Context, ks []dedupe.Key) ([]*dedupe.Record, error) {
+	return make([]*dedupe.Record, len(ks)), nil
 }
 
-// TestRateMemory: 10,000 keys take at most 200 bytes each, however long they are.
-func TestRateMemory(t *testing.T) {
-	l := must(limit.Rate(1, time.Hour))(t)
-	long := make([]byte, 500)
-	var before, after runtime.MemStats
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-	const keys = 10_000
-	for i := range keys {
-		if _, err := l.Reserve(t.Context(), limit.Ask{Key: fmt.Sprint(i, string(long))}); err != nil {
-			t.Fatal(err)
+func (vast) Claim(_ context.Context, qs []dedupe.ClaimRequest) ([]dedupe.Claim, error) {
+	cs := make([]dedupe.Claim, len(qs))
+	for i := range cs {
+		cs[i] = dedupe.Claim{Outcome: dedupe.Won}
+	}
+	return cs, nil
+}
+
+func (vast) Settle(_ context.Context, ss []dedupe.Settlement) ([]dedupe.Settled, error) {
+	return make([]dedupe.Settled, len(ss)), nil
+}
+
+// TestHostileKeys: senders who make up keys cannot make a limiter grow without an end. Beyond the
+// bound nothing begins that has no key of its own, and there is room again when keys are idle.
+func TestHostileKeys(t *testing.T) {
+	for name, most := range map[string]int{"rate": limit.MaxKeys, "shared": 1000} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := must(limit.Rate(1, time.Minute))(t)
+				if name == "shared" {
+					l = must(limit.Shared(newWorld(t).store, "api", 1, time.Minute))(t)
+					limit.SetMost(l, most)
+				}
+				ask := func(i int) time.Duration {
+					wait, err := l.Reserve(t.Context(), limit.Ask{Key: fmt.Sprint("key-", i)})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return wait
+				}
+				for i := range most {
+					if ask(i) != 0 {
+						t.Fatal("a new key waits")
+					}
+				}
+				for i := range 1000 {
+					if wait := ask(most + i); wait < limit.MaxHold {
+						t.Fatalf("beyond the bound a job begins after %v, without a limit", wait)
+					}
+				}
+				if wait := ask(7); wait < 59*time.Second {
+					t.Errorf("a key that is known waits for %v", wait)
+				}
+				pass(3 * time.Minute)
+				if wait := ask(most + 1); wait != 0 {
+					t.Errorf("there is room again, and a job waits for %v", wait)
+				}
+			})
+		})
+	}
+}
+
+// TestKeyMemory: 10,000 keys take at most 200 bytes each, however long they are.
+func TestKeyMemory(t *testing.T) {
+	for name, l := range map[string]limit.Limiter{
+		"rate":   must(limit.Rate(1, time.Hour))(t),
+		"shared": must(limit.Shared(vast{newWorld(t).store}, "api", 1, time.Hour))(t),
+	} {
+		long := make([]byte, 500)
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		const keys = 10_000
+		for i := range keys {
+			if _, err := l.Reserve(t.Context(), limit.Ask{Key: fmt.Sprint(i, string(long))}); err != nil {
+				t.Fatal(err)
+			}
 		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / keys
+		if t.Logf("%s: %d bytes", name, each); each > 200 {
+			t.Errorf("%s: a key takes %d bytes", name, each)
+		}
+		runtime.KeepAlive(l)
 	}
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	if each := (int64(after.HeapAlloc) - int64(before.HeapAlloc)) / keys; each > 200 {
-		t.Errorf("a key takes %d bytes", each)
-	}
-	runtime.KeepAlive(l)
 }

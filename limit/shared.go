@@ -3,10 +3,8 @@ package limit
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
-	"strconv"
 	"time"
 
 	"github.com/onceq/onceq/control"
@@ -238,7 +236,7 @@ func (r *shared) blockNames(key string) []string {
 	sum := sha256.Sum256([]byte(key))
 	names := make([]string, r.blocks)
 	for i := range names {
-		names[i] = fmt.Sprintf("limit/%s/%s/%s", r.name, hex.EncodeToString(sum[:16]), strconv.Itoa(i))
+		names[i] = fmt.Sprintf("limit/%s/%x/%d", r.name, sum[:16], i)
 	}
 	return names
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/onceq/onceq/internal/values"
 )
 
-// This file owns the entry: its defaults, what is refused in it, and what it is known by. Entries
-// are values, and nothing is locked.
+// This file owns the entry: its defaults, what is refused in it, and what it is known by. Nothing
+// is locked: an Entry is a value, and an entry is the loop's.
 
 // DefaultCatchUp is Entry.CatchUp where nothing else is said.
 const DefaultCatchUp = time.Minute
@@ -59,6 +59,20 @@ type Entry struct {
 	Scope string
 }
 
+// entry is an entry as the loop has it.
+type entry struct {
+	Entry
+	spec  string
+	own   bool
+	known bool      // the store has it: done is set
+	done  time.Time // no instant up to here is open, but for left
+	left  []time.Time
+	wake  time.Time // when to look again
+	tries int
+	gone  bool
+	at    int // in the queue; -1 = not there
+}
+
 // Key is the idempotency key of an entry's instant: the name, '@' and the instant in UTC, such as
 // "invoices@2026-11-26T02:30:00Z". A scheduler that is not [Run], such as EventBridge or Cloud
 // Scheduler, delivers at least once; the key of its schedule's name and of the scheduled time makes
@@ -74,10 +88,10 @@ func (e *Entry) Validate() error {
 }
 
 // complete is the entry with its defaults.
-func (e *Entry) complete() (c Entry, err error) {
-	c = *e
-	bad := func(format string, args ...any) (Entry, error) {
-		return c, fmt.Errorf("schedule: the entry %q: %s", clip(c.Name), fmt.Sprintf(format, args...))
+func (e *Entry) complete() (c *entry, err error) {
+	c = &entry{Entry: *e, at: -1}
+	bad := func(format string, args ...any) (*entry, error) {
+		return nil, fmt.Errorf("schedule: the entry %q: %s", clip(c.Name), fmt.Sprintf(format, args...))
 	}
 	if c.CatchUp == 0 {
 		c.CatchUp = DefaultCatchUp
@@ -116,19 +130,18 @@ func (e *Entry) complete() (c Entry, err error) {
 	case len(c.Scope) > dedupe.MaxScope:
 		return bad("Scope has %d bytes, the limit is %d", len(c.Scope), dedupe.MaxScope)
 	}
-	spec, _, err := c.spec()
-	if err != nil {
+	if c.spec, c.own, err = specOf(c.Schedule); err != nil {
 		return bad("Schedule.String: %v", err)
 	}
-	if len(spec) > maxSpec {
-		return bad("Schedule.String has %d bytes, the limit is %d", len(spec), maxSpec)
+	if len(c.spec) > maxSpec {
+		return bad("Schedule.String has %d bytes, the limit is %d", len(c.spec), maxSpec)
 	}
 	return c, nil
 }
 
-// spec is the text that the schedule is known by; own says that it is of the user's making.
-func (e *Entry) spec() (text string, own bool, err error) {
-	switch s := e.Schedule.(type) {
+// specOf is the text that a schedule is known by; own says that it is of the user's making.
+func specOf(s Schedule) (text string, own bool, err error) {
+	switch s := s.(type) {
 	case *cron:
 		return s.text, false, nil
 	case every:
@@ -137,7 +150,7 @@ func (e *Entry) spec() (text string, own bool, err error) {
 		text, err = engine.Guard(func() (string, error) { return s.String(), nil })
 		return strings.ToValidUTF8(text, "?"), true, err
 	}
-	return fmt.Sprintf("%T", e.Schedule), true, nil
+	return fmt.Sprintf("%T", s), true, nil
 }
 
 // Parse is the schedule whose text it is, as the String method of those of [Cron] and [Every]

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
@@ -44,15 +45,12 @@ const (
 func (r *runner) adopt(now time.Time) {
 	r.adopting = true
 	r.adopts = now.Add(seenEach*9/10 + rand.N(seenEach/5)) // a take may set it back meanwhile
-	es := make([]*entry, 0, len(r.on))
-	told := make([]*controlstore.Scheduled, 0, len(r.on))
+	var es []*entry
+	var told []*controlstore.Scheduled
+	var fresh []bool
 	for _, e := range r.on {
-		es = append(es, e)
+		es, fresh = append(es, e), append(fresh, !e.known)
 		told = append(told, &controlstore.Scheduled{Name: e.Name, Spec: e.spec, Own: e.own, Scope: e.Scope})
-	}
-	fresh := make([]bool, len(es))
-	for i, e := range es {
-		fresh[i] = !e.known
 	}
 	r.fly(func() func() {
 		ctx, cancel := context.WithTimeout(r.work, tryFor)
@@ -60,11 +58,11 @@ func (r *runner) adopt(now time.Time) {
 		opens, err := engine.Guard(func() ([]time.Time, error) { return adopted(ctx, r.s, told, fresh, now) })
 		return func() {
 			if r.adopting = false; opens == nil {
-				r.storeFails(err)
+				r.storeSays(err)
 				r.adopts = r.now().Add(retry.Within(time.Second, 15*time.Second, r.down))
 				return
 			}
-			r.storeAnswers()
+			r.storeSays(nil)
 			r.tellFull(err)
 			for i, e := range es {
 				if e.known || opens[i].IsZero() {
@@ -97,31 +95,27 @@ func earliest(a, b time.Time) time.Time {
 // instants may be open: since a scheduler was last seen to have it, and not before it was born. An
 // error beside an answer is of parts of the list that are full: their new entries are left out.
 func adopted(ctx context.Context, s dedupe.Store, told []*controlstore.Scheduled, fresh []bool, now time.Time) ([]time.Time, error) {
-	parts := map[int][]int{} // the entries of each
-	var numbers []int
+	index, parts := map[string]int{}, map[int][]int{} // of names, and the entries of each part
 	for i, e := range told {
+		index[e.Name] = i
 		n := controlstore.SchedulePart(e.Name)
-		if parts[n] == nil {
-			numbers = append(numbers, n)
-		}
 		parts[n] = append(parts[n], i)
 	}
+	numbers := slices.Sorted(maps.Keys(parts))
 	listed, err := controlstore.ReadSchedules(ctx, s, numbers)
 	if err != nil {
 		return nil, err
 	}
-	have := make(map[string]*controlstore.Scheduled, len(listed))
-	for i := range listed {
-		have[listed[i].Name] = &listed[i]
+	have := make([]*controlstore.Scheduled, len(told))
+	for l := range listed {
+		if i, ok := index[listed[l].Name]; ok {
+			have[i] = &listed[l]
+		}
 	}
 	opens := make([]time.Time, len(told))
-	index := make(map[*controlstore.Scheduled]int, len(told))
-	for i, e := range told {
-		index[e] = i
-	}
 	// chooses decides between what stands in the list and our entry.
 	chooses := func(old, e *controlstore.Scheduled) bool {
-		i := index[e]
+		i := index[e.Name]
 		e.Seen = now.UTC().Truncate(time.Second)
 		switch {
 		case old == nil, fresh[i] && (old.Spec != e.Spec || old.Own != e.Own):
@@ -139,7 +133,7 @@ func adopted(ctx context.Context, s dedupe.Store, told []*controlstore.Scheduled
 	for _, n := range numbers {
 		var changed []*controlstore.Scheduled
 		for _, i := range parts[n] {
-			if chooses(have[told[i].Name], told[i]) {
+			if chooses(have[i], told[i]) {
 				changed = append(changed, told[i])
 			}
 		}
@@ -150,9 +144,9 @@ func adopted(ctx context.Context, s dedupe.Store, told []*controlstore.Scheduled
 		switch {
 		case errors.Is(err, control.ErrInvalid): // others' entries go on
 			full = err
-			for _, e := range changed {
-				if have[e.Name] == nil || have[e.Name].Spec != e.Spec {
-					opens[index[e]] = time.Time{}
+			for _, i := range parts[n] {
+				if have[i] == nil || have[i].Spec != told[i].Spec {
+					opens[i] = time.Time{}
 				}
 			}
 		case err != nil:
@@ -190,14 +184,14 @@ func (r *runner) pass(now time.Time, due []*entry) {
 		_, err := engine.Guard(func() (any, error) { return nil, r.find(ctx, now, was, looks) })
 		return func() {
 			if r.passing = false; err != nil {
-				r.storeFails(err)
+				r.storeSays(err)
 				r.passes = r.now().Add(retry.Within(time.Second, 15*time.Second, r.down))
 				for _, e := range due {
 					r.later(e, now)
 				}
 				return
 			}
-			r.storeAnswers()
+			r.storeSays(nil)
 			r.tellMissed(looks)
 			for i, l := range looks {
 				if len(l.open) == 0 {
@@ -350,17 +344,16 @@ func (r *runner) ended(l *look) {
 	default:
 		e.tries = 0
 	}
-	if delete(r.failing, e.Name); l.failed != nil && !e.gone && r.ctx.Err() == nil {
-		r.failing[e.Name] = true
-		if lasts, tell := r.sendOut.Fails(engine.Whole, true); tell {
-			r.log.LogAttrs(r.ctx, slog.LevelWarn, "onceq: a schedule's job cannot be sent; it is tried again until CatchUp is over", engine.ForSo(lasts),
-				slog.String("entry", e.Name), slog.Int("entries", len(r.failing)), slog.Any("error", l.failed))
-		}
+	err := l.failed
+	if e.gone || r.ctx.Err() != nil {
+		err = nil
 	}
-	if len(r.failing) == 0 && !l.beside {
-		if lasted, tell := r.sendOut.Succeeds(engine.Whole); tell {
-			r.log.LogAttrs(r.ctx, slog.LevelInfo, "onceq: the schedules' jobs are sent again", engine.ForSo(lasted))
-		}
+	if delete(r.failing, e.Name); err != nil {
+		r.failing[e.Name] = true
+	}
+	if err != nil || len(r.failing) == 0 && !l.beside {
+		r.tell(&r.sendOut, err, "onceq: a schedule's job cannot be sent; it is tried again until CatchUp is over", "onceq: the schedules' jobs are sent again",
+			slog.String("entry", e.Name), slog.Int("entries", len(r.failing)))
 	}
 	r.later(e, l.wake)
 }
@@ -392,28 +385,29 @@ func (r *runner) tellMissed(looks []*look) {
 
 // tellFull logs that there is no room for new entries, and has them tried again each minute.
 func (r *runner) tellFull(err error) {
+	if err != nil {
+		r.adopts = r.now().Add(askEach)
+	}
+	r.tell(&r.fullOut, err, "onceq: the store's list of schedules is full; the jobs of some new entries are not sent", "onceq: the store's list of schedules has room again")
+}
+
+func (r *runner) storeSays(err error) {
+	if r.down++; err == nil {
+		r.down = 0
+	}
+	r.tell(&r.storeOut, err, "onceq: the store does not answer the scheduler, which sends nothing until it does", "onceq: the store answers the scheduler again")
+}
+
+// tell logs that something fails, or, where err is nil, that it does no more; and neither of them
+// too often.
+func (r *runner) tell(o *engine.Outage, err error, fails, again string, more ...slog.Attr) {
 	if err == nil {
-		if lasted, tell := r.fullOut.Succeeds(engine.Whole); tell {
-			r.log.LogAttrs(r.ctx, slog.LevelInfo, "onceq: the store's list of schedules has room again", engine.ForSo(lasted))
+		if lasted, tell := o.Succeeds(engine.Whole); tell {
+			r.log.LogAttrs(r.ctx, slog.LevelInfo, again, engine.ForSo(lasted))
 		}
 		return
 	}
-	r.adopts = r.now().Add(askEach)
-	if lasts, tell := r.fullOut.Fails(engine.Whole, true); tell {
-		r.log.LogAttrs(r.ctx, slog.LevelWarn, "onceq: the store's list of schedules is full; the jobs of some new entries are not sent", engine.ForSo(lasts), slog.Any("error", err))
-	}
-}
-
-func (r *runner) storeFails(err error) {
-	r.down++
-	if lasts, tell := r.storeOut.Fails(engine.Whole, r.ctx.Err() == nil); tell {
-		r.log.LogAttrs(r.ctx, slog.LevelWarn, "onceq: the store does not answer the scheduler, which sends nothing until it does", engine.ForSo(lasts), slog.Any("error", err))
-	}
-}
-
-func (r *runner) storeAnswers() {
-	r.down = 0
-	if lasted, tell := r.storeOut.Succeeds(engine.Whole); tell {
-		r.log.LogAttrs(r.ctx, slog.LevelInfo, "onceq: the store answers the scheduler again", engine.ForSo(lasted))
+	if lasts, tell := o.Fails(engine.Whole, r.ctx.Err() == nil); tell {
+		r.log.LogAttrs(r.ctx, slog.LevelWarn, fails, append(more, engine.ForSo(lasts), slog.Any("error", err))...)
 	}
 }

@@ -186,14 +186,9 @@ func (r *runner) take(list []Entry, err error) {
 			return
 		}
 	}
+	r.tell(&r.listOut, err, "onceq: the list of schedules cannot be taken; the last one goes on", "onceq: the list of schedules is taken again", slog.Int("entries", len(r.on)))
 	if err != nil {
-		if lasts, tell := r.listOut.Fails(engine.Whole, true); tell {
-			r.log.LogAttrs(r.ctx, slog.LevelWarn, "onceq: the list of schedules cannot be taken; the last one goes on", engine.ForSo(lasts), slog.Int("entries", len(r.on)), slog.Any("error", err))
-		}
 		return
-	}
-	if lasted, tell := r.listOut.Succeeds(engine.Whole); tell {
-		r.log.LogAttrs(r.ctx, slog.LevelInfo, "onceq: the list of schedules is taken again", engine.ForSo(lasted))
 	}
 	r.first = true
 	clear(r.lanes) // or queues that are made anew for each list would stay
@@ -225,17 +220,14 @@ func completed(list []Entry) ([]*entry, error) {
 	all := make([]*entry, len(list))
 	names := make(map[string]bool, len(list))
 	for i := range list {
-		c, err := list[i].complete()
+		e, err := list[i].complete()
 		if err != nil {
 			return nil, err
 		}
-		if names[c.Name] {
-			return nil, fmt.Errorf("schedule: the entry %q: Name stands twice in the list, and a job's key is made of it", c.Name)
+		if names[e.Name] {
+			return nil, fmt.Errorf("schedule: the entry %q: Name stands twice in the list, and a job's key is made of it", e.Name)
 		}
-		names[c.Name] = true
-		e := &entry{Entry: c, at: -1}
-		e.spec, e.own, _ = c.spec()
-		all[i] = e
+		names[e.Name], all[i] = true, e
 	}
 	return all, nil
 }

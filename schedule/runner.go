@@ -10,9 +10,9 @@ import (
 	"github.com/onceq/onceq/internal/engine"
 )
 
-// This file owns what the loop of a scheduler knows: the runner, its entries, and the queue of when
-// to look at each. Goroutines touch none of it: what they have found goes back to the loop by hand.
-// So no lock is held.
+// This file owns what the loop of a scheduler knows: the runner, and the queue of when to look at
+// each entry. Goroutines touch none of it: what they have found goes back to the loop by hand. So
+// no lock is held.
 
 const (
 	// askEach is how often the list is asked for, and how long the loop sleeps at most: a clock
@@ -53,20 +53,6 @@ type runner struct {
 
 	listOut, storeOut, sendOut, fullOut engine.Outage
 	lanes                               map[any]chan struct{} // rooms for sends, by queue
-}
-
-// entry is an entry as the loop has it.
-type entry struct {
-	Entry
-	spec  string
-	own   bool
-	known bool      // the store has it: done is set
-	done  time.Time // no instant up to here is open, but for left
-	left  []time.Time
-	wake  time.Time // when to look again
-	tries int
-	gone  bool
-	at    int // in the queue; -1 = not there
 }
 
 // now is the time by the wall clock: instants are compared with it.

@@ -2,35 +2,29 @@ package main
 
 import "github.com/onceq/onceq"
 
-// This file owns what to copy: slots that several queues share. One goroutine calls move.
+// This file owns what to copy: slots that several queues share. One goroutine calls share.
 
-// class is a queue, with its worker and its weight.
+// class is a queue's worker, with its weight. Where each weight is above slots times the next one,
+// the order is strict.
 type class struct {
 	*onceq.Worker
 	weight int
-	limit  int // its present one
 }
 
-// shares divides slots among classes. Each has one at least, so none starves, and what a class has
-// no work for goes to the others: by weight, or, where strict, to the first that has work.
-type shares struct {
-	slots   int
-	strict  bool
-	classes []*class
-}
-
-// move sets each worker's limit anew. Call it each second or so. Never more than slots handlers run
-// at once, because a limit rises only by what others have left.
-func (s *shares) move() {
-	give, want := make([]int, len(s.classes)), make([]int, len(s.classes))
-	for i, c := range s.classes {
-		now := c.Stats()
-		give[i], want[i] = 1, now.Busy+now.Held
+// share divides slots among classes, by weight. Each has one at least, so none starves, and what a
+// class has no work for goes to the others. Call it each second or so, and set each Limit to 1
+// before. Never more than slots handlers run at once, because a limit rises only by what others
+// have left.
+func share(slots int, classes []class) {
+	now, give := make([]onceq.Stats, len(classes)), make([]int, len(classes))
+	for i, c := range classes {
+		now[i], give[i] = c.Stats(), 1
 	}
-	for left := s.slots - len(s.classes); left > 0; left-- {
+	for range slots - len(classes) {
 		next := -1
-		for i, c := range s.classes {
-			if want[i] > give[i] && (next < 0 || !s.strict && give[i]*s.classes[next].weight < give[next]*c.weight) {
+		for i, c := range classes {
+			hasWork := now[i].Busy+now[i].Held > give[i]
+			if hasWork && (next < 0 || give[i]*classes[next].weight < give[next]*c.weight) {
 				next = i
 			}
 		}
@@ -39,16 +33,16 @@ func (s *shares) move() {
 		}
 		give[next]++
 	}
-	used := 0
-	for i, c := range s.classes {
-		c.limit = max(1, min(c.limit, give[i]))
-		c.Limit(c.limit)
-		used += max(c.limit, c.Stats().Busy) // handlers above a lower limit go on
+	free := slots
+	for i, c := range classes {
+		now[i].Slots = max(1, min(now[i].Slots, give[i]))
+		c.Limit(now[i].Slots)
+		free -= max(now[i].Slots, c.Stats().Busy) // handlers above a lower limit go on
 	}
-	for i, c := range s.classes {
-		if n := min(give[i]-c.limit, s.slots-used); n > 0 {
-			used, c.limit = used+n, c.limit+n
-			c.Limit(c.limit)
+	for i, c := range classes {
+		if more := min(give[i]-now[i].Slots, free); more > 0 {
+			c.Limit(now[i].Slots + more)
+			free -= more
 		}
 	}
 }

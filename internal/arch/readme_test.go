@@ -16,6 +16,23 @@ var shownPrograms = map[string]string{
 	"docs/worker-sqs-postgres.md": "examples/orders/main.go",
 }
 
+// TestCompared: each thing that the comparison says we have is a link to what says how.
+func TestCompared(t *testing.T) {
+	n := 0
+	for line := range strings.Lines(readPage(t, "docs/compared.md")) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 3 || !strings.Contains(cells[2], "●") {
+			continue
+		}
+		if n++; strings.Count(cells[2], "●") > strings.Count(cells[2], "](") {
+			t.Errorf("without a link:%s|%s", cells[1], cells[2])
+		}
+	}
+	if n < 15 {
+		t.Errorf("%d rows", n)
+	}
+}
+
 // TestReadme: the programs of the pages are those that are compiled and run, to the letter, and so
 // are the functions that the README and the pages under docs show.
 func TestReadme(t *testing.T) {

@@ -12,8 +12,9 @@
 // worker. property.go names what must hold, rules.go each rule of the protocol that can be left
 // out, and what it is good for. explore.go searches.
 //
-// timed.go has two small worlds beside it, in which time goes by: windows.go has a block of starts,
-// which limit.Shared divides among processes, and instants.go the instants of schedule.Run.
+// timed.go has three small worlds beside it, in which time goes by: windows.go has a block of
+// starts, which limit.Shared divides among processes, instants.go the instants of schedule.Run, and
+// fans.go a parent of fan.Out with its children.
 //
 // # What is abstracted
 //

@@ -9,11 +9,12 @@ import (
 	"github.com/onceq/onceq/dedupe/machine"
 )
 
-// This file owns what windows.go and instants.go have in common: rules about time, which the job's
-// own worlds leave out, and the search through them. Time goes by in ticks up to a horizon, so a
-// world is finite. A search runs in one goroutine, and nothing is locked.
+// This file owns what windows.go, instants.go and fans.go have in common: rules about time, which
+// the job's own worlds leave out, and the search through them. Time goes by in ticks up to a
+// horizon, so a world is finite. A search runs in one goroutine, and nothing is locked.
 
-// TimedRule is one rule of what processes agree on by time: blocks of starts, and instants.
+// TimedRule is one rule of what processes agree on by time: blocks of starts, instants, and how far
+// a parent is with its children.
 type TimedRule uint8
 
 // The rules, each with the one that a careless implementation would follow instead.
@@ -34,6 +35,15 @@ const (
 	BornBound
 	ChangedIsNew
 
+	KeyOfChild
+	CreatedIsBegin
+	BeginSavedFirst
+	SavedAfterSend
+	SavedUnderClaim
+	FrontierStops
+	FrontierKept
+	GoneFails
+
 	timedRuleCount
 )
 
@@ -52,6 +62,14 @@ var timedRuleNames = [timedRuleCount]string{
 	LooksBack:          "a scheduler that starts looks back for the catch-up (else: from now on)",
 	BornBound:          "nothing is due that came before the entry was known (else: the catch-up reaches it)",
 	ChangedIsNew:       "a changed schedule is a new one (else: it goes on as the old one)",
+	KeyOfChild:         "a child's key is of its parent and its number (else: of the attempt, too)",
+	CreatedIsBegin:     "a child is created when its fan began (else: when it is sent)",
+	BeginSavedFirst:    "the begin of a fan is saved before a child is sent (else: with the first part)",
+	SavedAfterSend:     "a part is saved as sent when it is sent (else: before)",
+	SavedUnderClaim:    "what a parent saves is stored under its claim (else: whoever saves it)",
+	FrontierStops:      "the frontier stops at a child that is not done (else: that has no record)",
+	FrontierKept:       "the frontier is saved (else: each attempt looks from the first child on)",
+	GoneFails:          "a child without a record after its retention fails its parent (else: it waits)",
 }
 
 // String is the rule in a sentence.

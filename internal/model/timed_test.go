@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// playWindows and playInstants look for a broken promise, without some rules.
+// playWindows, playInstants and playFans look for a broken promise, without some rules.
 func playWindows(t *testing.T, without ...TimedRule) string {
 	t.Helper()
 	return told(t)(search(windowed{}, windowMoves(setOfTimed(without))))
@@ -21,6 +21,11 @@ func playInstants(t *testing.T, ahead tick, without ...TimedRule) string {
 		}
 	}
 	return ""
+}
+
+func playFans(t *testing.T, without ...TimedRule) string {
+	t.Helper()
+	return told(t)(search(fanned{}, fanMoves(setOfTimed(without))))
 }
 
 func setOfTimed(rules []TimedRule) map[TimedRule]bool {
@@ -40,13 +45,16 @@ func told(t *testing.T) func(states int, broken string, trace []string) string {
 	}
 }
 
-// TestTimedWorlds: what limiters and schedulers of many processes agree on holds, whoever dies,
-// stands still, or has no answer.
+// TestTimedWorlds: what limiters, schedulers and parents in many processes agree on holds, whoever
+// dies, stands still, or has no answer.
 func TestTimedWorlds(t *testing.T) {
 	if broken := playWindows(t); broken != "" {
 		t.Error(broken)
 	}
 	if broken := playInstants(t, 0); broken != "" {
+		t.Error(broken)
+	}
+	if broken := playFans(t); broken != "" {
 		t.Error(broken)
 	}
 }
@@ -58,14 +66,19 @@ func TestEachTimedRuleIsNeeded(t *testing.T) {
 		AnsweredIsHad: neverAbove, AwayStartsNothing: neverAbove, DeadTakerEnds: blockFree,
 		KeyOfInstant: instantOnce, CreatedIsInstant: instantOnce, CatchUpInRetention: sentMayRun,
 		RecordedAfterSend: instantOpen, LooksBack: instantOpen, BornBound: instantBound, ChangedIsNew: instantBound,
+		KeyOfChild: childOnce, CreatedIsBegin: childOnce, BeginSavedFirst: childOnce, SavedAfterSend: eachSent,
+		SavedUnderClaim: seenDone, FrontierStops: allDone, FrontierKept: seenDone, GoneFails: parentEnds,
 	}
 	for rule := range timedRuleCount {
 		t.Run(rule.String(), func(t *testing.T) {
 			broken := ""
-			if rule < KeyOfInstant {
+			switch {
+			case rule < KeyOfInstant:
 				broken = playWindows(t, rule)
-			} else {
+			case rule < KeyOfChild:
 				broken = playInstants(t, 0, rule)
+			default:
+				broken = playFans(t, rule)
 			}
 			if broken != breaks[rule] || broken == "" {
 				t.Errorf("breaks %q, want %q", broken, breaks[rule])

@@ -60,7 +60,7 @@ var fanned = []mutant{
 		Why: "a child that failed behind a slow one is noticed when that ends",
 	},
 	{
-		File: "fan/look.go", Text: "case r == nil && due.Before(gone),", With: "case",
+		File: "fan/look.go", Text: "case r == nil && gone(now),", With: "case",
 		Package: "fan", Test: "TestUnproven",
 		Why: "a parent waits for ever for a child that is forgotten",
 	},
@@ -104,5 +104,35 @@ var fanned = []mutant{
 		File: "fan/look.go", Text: "if r != nil && r.Status == dedupe.Done {\n\t\t\tf.Keeps", With: "if false {\n\t\t\tf.Keeps",
 		Package: "fan", Test: "TestOtherRetention",
 		Why: "a parent waits a month for a child that was done and is forgotten",
+	},
+	{
+		File: "fan/look.go", Text: "r.Attempt == 0 && r.ErrClass == \"\" && gone(r.Created)", With: "false",
+		Package: "fan", Test: "TestSentLate",
+		Why: "a parent waits another month for children that their workers have refused",
+	},
+	{
+		File: "fan/fan.go", Text: "m.Meta.ID, m.Meta.Created, m.DedupID = m.Meta.Key, f.At, \"\"", With: "m.Meta.ID, m.Meta.Created, m.DedupID = m.Meta.Key, time.Now(), \"\"",
+		Package: "fan", Test: "TestSentLate",
+		Why: "a child that is sent again when its key is forgotten runs a second time",
+	},
+	{
+		File: "fan/look.go", Text: "	for n := 1; f.Done < f.N; n++ {", With: "	f.Done = 0\n	for n := 1; f.Done < f.N; n++ {",
+		Package: "fan", Test: "TestOtherRetention",
+		Why: "a parent fails, or waits for ever, for a child that it has seen done, and that is forgotten",
+	},
+	{
+		File: "fan/look.go", Text: "|| r.ErrClass == onceq.ClassCancelled): // that has no letter", With: "): // that has no letter",
+		Package: "internal/tests/matrix", Test: "TestFans/^memory$/^cancelled$",
+		Why: "a parent waits a month for a child that was cancelled",
+	},
+	{
+		File: "fan/look.go", Text: "case r.Status == dedupe.Failed && (f.c.Failed == FailParent ||", With: "case r.Status == dedupe.Failed && (true ||",
+		Package: "internal/tests/matrix", Test: "TestFans/^memory$/^replayed$",
+		Why: "a parent fails for a child whose letter an operator would have replayed",
+	},
+	{
+		File: "fan/fan.go", Text: "	return wait\n}\n\n// fan is", With: "	_ = wait\n	return nil\n}\n\n// fan is",
+		Package: "internal/tests/matrix", Test: "TestFans/^memory$/^done$/^rerun$",
+		Why: "a parent goes on before its children are done",
 	},
 }

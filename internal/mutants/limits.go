@@ -35,13 +35,13 @@ var limited = []mutant{
 		Why: "a job that its limiter refuses in the moment in which its Timeout strikes is parked, and it has not begun",
 	},
 	{
-		File: "limit/limiter.go", Text: "if ok || len(t.m) < MaxKeys {", With: "if true {",
-		Package: "limit", Test: "TestRateHostileKeys",
+		File: "limit/limiter.go", Text: "if ok || len(t.m) < t.most {", With: "if true {",
+		Package: "limit", Test: "TestHostileKeys",
 		Why: "a sender who makes up keys takes all memory",
 	},
 	{
 		File: "limit/limiter.go", Text: "			delete(t.m, k)\n", With: "			_ = k\n",
-		Package: "limit", Test: "TestRateHostileKeys",
+		Package: "limit", Test: "TestHostileKeys",
 		Why: "keys that nobody uses any more keep others out",
 	},
 	{
@@ -88,6 +88,16 @@ var limited = []mutant{
 		File: "limit/breaker.go", Text: "if failed && left > 0 && ended && !isFinal(j, err) {", With: "if failed && left < 0 && ended {",
 		Package: "limit", Test: "TestBreakerOutage",
 		Why: "each probe of a long outage is an attempt of some job",
+	},
+	{
+		File: "limit/shared.go", Text: "	if !ok {\n		return full(), nil, nil", With: "	if !ok && b != nil {\n		return full(), nil, nil",
+		Package: "limit", Test: "TestHostileKeys/shared",
+		Why: "a sender who makes up keys takes all memory of a process",
+	},
+	{
+		File: "limit/breaker.go", Text: "return failed == b.o.Runs || len", With: "return len",
+		Package: "limit", Test: "TestBreakerOutage/a_job_a_minute",
+		Why: "where jobs are few an outage uses up their attempts, and the breaker stays closed",
 	},
 	{
 		File: "limit/breaker.go", Text: "b.runs = b.runs[:copy(b.runs, b.runs[1:])]", With: "",

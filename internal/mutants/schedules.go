@@ -35,7 +35,7 @@ var schedules = []mutant{
 		Why: "a Meta that the user's messages share is changed under him",
 	},
 	{
-		File: "schedule/run.go", Text: "if names[c.Name] {", With: "if false {",
+		File: "schedule/run.go", Text: "if names[e.Name] {", With: "if false {",
 		Package: "schedule", Test: "TestBadEntries",
 		Why: "of two entries of one name each loses the instants that the other has sent",
 	},

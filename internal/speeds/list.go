@@ -58,8 +58,8 @@ var first = []string{
 	"internal/coretest/...",
 }
 
-// matrix is in both lists: a part of its cells in virtual time is played with the race detector, and
-// the rest without it.
+// matrix is in both lists: a part of its cells in virtual time is played with the race detector,
+// and the rest without it.
 const matrix = "internal/tests/matrix"
 
 // partEnv tells the matrix which of its cells to play.

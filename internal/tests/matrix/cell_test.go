@@ -223,11 +223,7 @@ func play(t *testing.T, b *backend, m mode, s scenario, fault *onceqtest.Fault, 
 	if missed := first.Missed(); len(missed) > 0 {
 		t.Errorf("no call came by %v", missed)
 	}
-	for _, k := range w.all {
-		if err := k.ran(); err != nil && !k.isDead() {
-			t.Errorf("worker %s: Run: %v", k.name, err)
-		}
-	}
+	w.checkRun()
 	w.checkPromise(letters)
 	w.audit.check(t, w.record())
 	w.checkStale()

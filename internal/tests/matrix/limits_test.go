@@ -81,18 +81,23 @@ func (b *backend) limited(t *testing.T, m mode, kind string) {
 	if t.Failed() {
 		return
 	}
-	b.cells(t, m, 4, calls, func(t *testing.T, fault *onceqtest.Fault) {
+	b.cells(t, m, few, calls, func(t *testing.T, fault *onceqtest.Fault) {
 		b.in(t, func(t *testing.T) { playLimited(t, b, m, kind, fault) })
 	})
 }
 
-// cells lets each call go wrong in each way that it can, and of each kind so many.
-func (b *backend) cells(t *testing.T, m mode, most int, calls []onceqtest.Call, play func(t *testing.T, fault *onceqtest.Fault)) {
+// few leaves out what is as the first ones of its kind: one idle receive is as another.
+func few(c onceqtest.Call) bool {
+	beats := c.Op == onceqtest.Receive || c.Op == onceqtest.Renew || c.Op == onceqtest.Extend
+	return c.N <= 2 || c.N <= 4 && !beats
+}
+
+// cells lets each call that it shall play go wrong in each way that it can.
+func (b *backend) cells(t *testing.T, m mode, plays func(onceqtest.Call) bool, calls []onceqtest.Call, play func(t *testing.T, fault *onceqtest.Fault)) {
 	left := b.leftOut(t)
 	for i, c := range calls {
-		beats := c.Op == onceqtest.Receive || c.Op == onceqtest.Renew || c.Op == onceqtest.Extend
-		if beats && c.N > 2 || c.N > most || left(i) {
-			continue // one idle receive is as another
+		if !plays(c) || left(i) {
+			continue
 		}
 		wrongs := b.wrongs()
 		switch c.Op {
@@ -129,29 +134,9 @@ func playLimited(t *testing.T, b *backend, m mode, kind string, fault *onceqtest
 			t.Fatal(err)
 		}
 	}
-	var faults []onceqtest.Fault
-	if fault != nil {
-		faults = append(faults, *fault)
-	}
-	first := w.start("A", faults...)
+	first := w.first(fault)
 	rivalEnds := w.rival(&ran)
-	var second *worker
-	for !w.isEmpty() && time.Since(w.begun) < b.patience {
-		if second == nil && (first.isDead() || fault != nil && fault.Kind == onceqtest.Stall && first.faulted()) {
-			w.timePasses(first)
-			second = w.start("B")
-		}
-		<-time.After(b.grain())
-	}
-	took := time.Since(w.begun)
-	if fault != nil { // what is late, or stands still, is yet to come
-		<-time.After(fault.Delay + b.second)
-	}
-	crashed := first.isDead()
-	first.end()
-	if second != nil {
-		second.end()
-	}
+	took, crashed := w.untilEmpty(first, fault)
 	rivalEnds()
 	if fault == nil || fault.Op != onceqtest.Settle && fault.Kind != onceqtest.Late && fault.Kind != onceqtest.Stall && !crashed {
 		w.checkKept()
@@ -167,17 +152,46 @@ func playLimited(t *testing.T, b *backend, m mode, kind string, fault *onceqtest
 	if most := (len(limitedKeys)+rivals+3)*int(limitedWindow+limitedWindow/10) + int(2*b.lease+b.stall); int(took) > most {
 		t.Errorf("it took %v, more than %v", took, time.Duration(most))
 	}
-	for _, k := range w.all {
-		if err := k.ran(); err != nil && !k.isDead() {
-			t.Errorf("worker %s: Run: %v", k.name, err)
-		}
-	}
+	w.checkRun()
 	ran.check(w, fault, crashed)
 	w.checkKept()
 	if t.Failed() {
 		t.Logf("%v under %v: %v\n%s", fault, m, ran.all, w.tell(letters))
 	}
 	return calls
+}
+
+// first starts the worker that has the fault.
+func (w *world) first(fault *onceqtest.Fault) *worker {
+	w.Helper()
+	if fault == nil {
+		return w.start("A")
+	}
+	return w.start("A", *fault)
+}
+
+// untilEmpty waits until the queue is empty, with a second worker where the first has died, or
+// stands still. Then both end.
+func (w *world) untilEmpty(first *worker, fault *onceqtest.Fault) (took time.Duration, crashed bool) {
+	w.Helper()
+	var second *worker
+	for !w.isEmpty() && time.Since(w.begun) < w.b.patience {
+		if second == nil && (first.isDead() || fault != nil && fault.Kind == onceqtest.Stall && first.faulted()) {
+			w.timePasses(first)
+			second = w.start("B")
+		}
+		<-time.After(w.b.grain())
+	}
+	took = time.Since(w.begun)
+	if fault != nil { // what is late, or stands still, is yet to come
+		<-time.After(fault.Delay + w.b.second)
+	}
+	crashed = first.isDead()
+	first.end()
+	if second != nil {
+		second.end()
+	}
+	return took, crashed
 }
 
 // rival is a process with a queue of its own, whose jobs are under the same limit. It is well.
@@ -313,6 +327,16 @@ func (r *turns) check(w *world, fault *onceqtest.Fault, crashed bool) {
 	if w.mode == completeTx {
 		if n, err := w.db.rows(); err != nil || n != len(limitedKeys) {
 			w.Errorf("%d effects of %d jobs, %v", n, len(limitedKeys), err)
+		}
+	}
+}
+
+// checkRun: nobody's Run ends in an error.
+func (w *world) checkRun() {
+	w.Helper()
+	for _, k := range w.all {
+		if err := k.ran(); err != nil && !k.isDead() {
+			w.Errorf("worker %s: Run: %v", k.name, err)
 		}
 	}
 }

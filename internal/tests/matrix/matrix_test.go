@@ -42,7 +42,8 @@ var lives = []string{"postgres", "postgres-queue", "dynamodb", "firestore-emulat
 // partVariable is set by make test, which plays each cell in virtual time once.
 const partVariable = "ONCEQ_MATRIX"
 
-// What partVariable asks for. make proof asks for nothing, and plays all cells under the race detector.
+// What partVariable asks for. make proof asks for nothing, and plays all cells under the race
+// detector.
 const (
 	racedPart = "raced" // what make test plays under the race detector: a part of what is in virtual time
 	restPart  = "rest"  // the others, without it: it makes calls in real time late, and others five times as dear
@@ -227,8 +228,8 @@ func (b *backend) scenario(t *testing.T, m mode, s scenario, sum *sum) {
 	}
 }
 
-// leftOut reports whether the call at a place is not played, because the seed draws it for the other
-// part.
+// leftOut reports whether the call at a place is not played, because the seed draws it for the
+// other part.
 func (b *backend) leftOut(t *testing.T) func(i int) bool {
 	t.Helper()
 	raced := asked == racedPart

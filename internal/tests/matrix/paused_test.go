@@ -102,11 +102,7 @@ func playPaused(t *testing.T, b *backend, m mode, s scenario, fault *onceqtest.F
 	if !w.isEmpty() {
 		t.Errorf("the queue is not empty after %v", took)
 	}
-	for _, k := range w.all {
-		if err := k.ran(); err != nil && !k.isDead() {
-			t.Errorf("worker %s: Run: %v", k.name, err)
-		}
-	}
+	w.checkRun()
 	w.checkPromise(letters)
 	w.audit.check(t, w.record())
 	w.checkStale()

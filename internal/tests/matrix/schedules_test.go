@@ -41,7 +41,7 @@ func TestSchedules(t *testing.T) {
 				if t.Failed() {
 					return
 				}
-				b.cells(t, rerun, 4, calls, func(t *testing.T, fault *onceqtest.Fault) {
+				b.cells(t, rerun, few, calls, func(t *testing.T, fault *onceqtest.Fault) {
 					b.in(t, func(t *testing.T) { playScheduled(t, b, deploys, fault) })
 				})
 			})
