@@ -15,7 +15,7 @@ import (
 // mostLines is how many lines of Go the tree has at most, tests and all; make weight counts them.
 // Raise it with a reason, for something that users asked for. The last: cells for limits and
 // schedules, a copy at the last receive of a message, and reconcile played on each back end.
-const mostLines = 307_000
+const mostLines = 307_500
 
 var update = flag.Bool("update", false, "write ratchets.txt and intake.txt as the code is now")
 

@@ -60,7 +60,7 @@ var stepped = []mutant{
 		Why: "a job becomes a letter at its message's last receive, although it could be sent anew",
 	},
 	{
-		File: "ahead.go", Text: "case last && !r.Repeats(c.settle):", With: "case last:",
+		File: "ahead.go", Text: "case last && !c.triesAgain(r):", With: "case last:",
 		Package: "internal/coretest/jobs", Test: "TestCarriedUnderFaults/the_copy_is_refused_for_a_while",
 		Why: "a moment's trouble makes a letter of a job",
 	},
