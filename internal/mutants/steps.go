@@ -228,7 +228,7 @@ var stepped = []mutant{
 		Why: "what was answered and saved is asked for again",
 	},
 	{
-		File: "internal/steps/steps.go", Text: "n := &Form{members: f.members, steps: maps.Clone(f.steps)}", With: "n := &Form{steps: maps.Clone(f.steps)}",
+		File: "internal/steps/steps.go", Text: "n := &Form{members: f.members, ", With: "n := &Form{",
 		Package: "internal/steps", Test: "TestUnknownMembersAreKept",
 		Why: "an older worker drops what a newer one has saved beside the steps",
 	},
