@@ -17,7 +17,7 @@ import (
 // This file owns jobs with steps, whose parts run in several invocations.
 
 // A function dies in the second step, and the next one goes on there, under the same effect key. A
-// sleep is reported as a failure of its record alone, and is no attempt, in the last attempt neither.
+// sleep is reported as a failure of its record alone, and is no attempt, in the last one neither.
 // With Options.Queue the message comes when the sleep is over. Without it, it comes at each end of
 // the queue's visibility timeout, and the sleep says what is left.
 func TestSteps(t *testing.T) {
@@ -114,8 +114,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// Four steps that take longer than one invocation. A step that is cut off runs again, and that is an
-// attempt. A handler that looks at its context's deadline gives the job back before, and that is
+// Four steps that take longer than one invocation. A step that is cut off runs again, and that is
+// an attempt. A handler that looks at its context's deadline gives the job back before, and that is
 // none.
 func TestStepsBeyondTheDeadline(t *testing.T) {
 	for name, c := range map[string]struct {
