@@ -107,12 +107,9 @@ func (in *intake) refuseOutlasting(r *run, no *engine.Refusal) *engine.Refusal {
 type carrier struct {
 	in         *intake
 	to         broker.Sender
-	call       time.Duration                             // bounds one call
-	settle     time.Duration                             // for how long a copy is tried to be sent
-	ordered    bool                                      // it orders groups
 	keyOf      func(*broker.Message) (dedupe.Key, error) // nil = the metadata have the key
 	queue      *batch.Queue[*run]
-	acks, back func(*run)
+	acks, back func(...*run)
 	patience   func() ahead.Queue
 	told       told         // of the spell in which copies are refused
 	hung       atomic.Int32 // calls that are not waited for any more
@@ -121,7 +118,7 @@ type carrier struct {
 // able reports whether a message like m can be sent anew. One without metadata would not be its
 // producer's any more.
 func (c *carrier) able(m *broker.Message) bool {
-	return c != nil && m.Meta != nil && !(c.ordered && m.Group != "")
+	return c != nil && m.Meta != nil && !(c.in.ordered && m.Group != "")
 }
 
 // dueAt is when a message that is given back is due, and whether its job was postponed. Zero = its
@@ -218,13 +215,13 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 		case e == nil && last:
 			c.in.e.Carried(r, true)
 		case last && r.IsOver(): // Run has ended without it
-		case last && !r.Repeats(c.settle):
+		case last && !r.Repeats(c.in.c.SettleTimeout):
 			c.letterInstead(r, e)
 		case e == nil:
 			r.Anew()
 			r.Action = engine.Ack
 			c.acks(r)
-		case last || r.Repeats(c.settle):
+		case last || r.Repeats(c.in.c.SettleTimeout):
 			time.AfterFunc(retry.Pause(r.Tries()), func() { c.queue.Add(r) })
 		default:
 			c.in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelError, "onceq: a message that waits for longer than its queue keeps it could not be sent anew; it is given back, and becomes a dead letter of class too-early where it would not come again",
@@ -261,7 +258,7 @@ func (c *carrier) sendTo(out []broker.Outgoing) error {
 	if c.hung.Load() >= mostHung {
 		return errHung
 	}
-	ctx := engine.CallContext(ahead.Carrying, c.call)
+	ctx := engine.CallContext(ahead.Carrying, c.in.c.CallTimeout)
 	answer := make(chan error, 1)
 	var late atomic.Bool
 	go func() {
@@ -274,7 +271,7 @@ func (c *carrier) sendTo(out []broker.Outgoing) error {
 		_, err := engine.Guard(func() ([]string, error) { return c.to.Send(ctx, out) })
 		answer <- err
 	}()
-	end := time.NewTimer(2 * c.call)
+	end := time.NewTimer(2 * c.in.c.CallTimeout)
 	defer end.Stop()
 	select {
 	case err := <-answer:

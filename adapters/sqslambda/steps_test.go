@@ -154,3 +154,35 @@ func TestStepsBeyondTheDeadline(t *testing.T) {
 		})
 	}
 }
+
+// What the page of steps says of long waits without Carry: up to 13.5 days where the queue keeps
+// messages for 14, with fewer than 40 receives.
+func TestSleepOfThirteenDays(t *testing.T) {
+	const day = 24 * time.Hour
+	woke := 0
+	bubble(t, func(ctx context.Context, j *onceq.Job) error {
+		err := onceq.Sleep(ctx, j, "trial", 13*day+11*time.Hour)
+		if err == nil {
+			woke++
+		}
+		return err
+	}, func(r *rig) {
+		r.withQueue()
+		r.batch.Keeps = 14 * day
+		r.send("a")
+		h, receives, begin := r.function(), 0, time.Now()
+		for r.record("a").Status != dedupe.Done && time.Since(begin) < 14*day {
+			if e := r.receive(6 * time.Minute); len(e.Records) > 0 {
+				receives++
+				if _, err := r.invoke(h, e); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			rigs.Takes(10 * time.Minute)
+		}
+		if woke != 1 || receives >= 40 || len(r.letters()) > 0 {
+			t.Errorf("it woke %d times, after %d receives; the record is %+v", woke, receives, r.record("a"))
+		}
+	})
+}

@@ -60,7 +60,7 @@ var stepped = []mutant{
 		Why: "a job becomes a letter at its message's last receive, although it could be sent anew",
 	},
 	{
-		File: "ahead.go", Text: "case last && !r.Repeats(c.settle):", With: "case last:",
+		File: "ahead.go", Text: "case last && !r.Repeats(c.in.c.SettleTimeout):", With: "case last:",
 		Package: "internal/coretest/jobs", Test: "TestCarriedUnderFaults/the_copy_is_refused_for_a_while",
 		Why: "a moment's trouble makes a letter of a job",
 	},
@@ -92,7 +92,7 @@ var stepped = []mutant{
 		Why: "the queue dead-letters a message whose copy is stored",
 	},
 	{
-		File: "ahead.go", Text: "return c != nil && m.Meta != nil && !(c.ordered && m.Group != \"\")", With: "return c != nil && m.Meta != nil",
+		File: "ahead.go", Text: "return c != nil && m.Meta != nil && !(c.in.ordered && m.Group != \"\")", With: "return c != nil && m.Meta != nil",
 		Package: "internal/coretest/jobs", Test: "TestWaitsThatNothingCarries/ordered_group",
 		Why: "a message of an ordered group loses its place",
 	},
