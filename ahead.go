@@ -109,13 +109,10 @@ func (in *intake) refuseOutlasting(r *run, no *engine.Refusal) *engine.Refusal {
 type carrier struct {
 	in         *intake
 	to         broker.Sender
-	call       time.Duration                             // bounds one call
-	settle     time.Duration                             // for how long a copy is tried to be sent
 	drain      time.Duration                             // how long handlers run on in a drain
-	ordered    bool                                      // it orders groups
 	keyOf      func(*broker.Message) (dedupe.Key, error) // nil = the metadata have the key
 	queue      *batch.Queue[*run]
-	acks, back func(*run)
+	acks, back func(...*run)
 	patience   func() ahead.Queue
 	told       told         // of the spell in which copies are refused
 	hung       atomic.Int32 // calls that are not waited for any more
@@ -124,7 +121,7 @@ type carrier struct {
 // able reports whether a message like m can be sent anew. One without metadata would not be its
 // producer's any more.
 func (c *carrier) able(m *broker.Message) bool {
-	return c != nil && m.Meta != nil && !(c.ordered && m.Group != "")
+	return c != nil && m.Meta != nil && !(c.in.ordered && m.Group != "")
 }
 
 // dueAt is when a message that is given back is due, and whether its job was postponed. Zero = its
@@ -199,7 +196,7 @@ func (c *carrier) isSame(r *run) bool {
 }
 
 // send sends copies of messages, and has those acked whose copy is stored. A copy in doubt is sent
-// again: two messages of one key run once. What is not taken for the time that settle says is given
+// again: two messages of one key run once. What is not taken for SettleTimeout is given
 // back, and carried when it comes again.
 func (c *carrier) send(rs []*run) {
 	letter.InParts(len(rs), func(from, to int) bool { return c.sendPart(rs[from:to]) })
@@ -232,10 +229,10 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 			r.Anew()
 			r.Action = engine.Ack
 			c.acks(r)
-		case last || r.Repeats(c.settle):
+		case last || r.Repeats(c.in.c.SettleTimeout):
 			pause := retry.Pause(r.Tries())
 			if r.Flow().StoppedFor() > 0 {
-				pause = min(pause, max(c.settle/8, 10*time.Millisecond)) // there may be little time left
+				pause = min(pause, max(c.in.c.SettleTimeout/8, 10*time.Millisecond)) // there may be little time left
 			}
 			time.AfterFunc(pause, func() { c.queue.Add(r) })
 		default:
@@ -253,7 +250,7 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 // In a drain half of SettleTimeout is left for that end, and for the letter: what Run gives up has
 // none.
 func (c *carrier) triesAgain(r *run) bool {
-	return r.Repeats(c.settle) && r.Flow().StoppedFor() < durations.Sum(c.drain, c.settle/2)
+	return r.Repeats(c.in.c.SettleTimeout) && r.Flow().StoppedFor() < durations.Sum(c.drain, c.in.c.SettleTimeout/2)
 }
 
 // tellRefused says at the first copy that is refused what becomes of such messages. The role may
@@ -280,7 +277,7 @@ func (c *carrier) sendTo(out []broker.Outgoing) error {
 	if c.hung.Load() >= mostHung {
 		return errHung
 	}
-	ctx := engine.CallContext(ahead.Carrying, c.call)
+	ctx := engine.CallContext(ahead.Carrying, c.in.c.CallTimeout)
 	answer := make(chan error, 1)
 	var late atomic.Bool
 	go func() {
@@ -293,7 +290,7 @@ func (c *carrier) sendTo(out []broker.Outgoing) error {
 		_, err := engine.Guard(func() ([]string, error) { return c.to.Send(ctx, out) })
 		answer <- err
 	}()
-	end := time.NewTimer(2 * c.call)
+	end := time.NewTimer(2 * c.in.c.CallTimeout)
 	defer end.Stop()
 	select {
 	case err := <-answer:

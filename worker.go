@@ -91,11 +91,7 @@ func (p *Processor) Worker(queue broker.Receiver, c WorkerConfig) (*Worker, erro
 	w.acks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight(), Linger: c.AckLinger}, w.ack)
 	w.nacks = batch.New(batch.Options{Max: l.SettleBatch, Flight: c.ackFlight()}, w.nack)
 	if c.Carry != nil {
-		in.carry = &carrier{
-			in: in, to: c.Carry, call: p.c.CallTimeout, settle: p.c.SettleTimeout, drain: c.DrainTimeout,
-			ordered: l.OrderedGroups, patience: in.patience,
-			acks: func(r *run) { w.acks.Add(r) }, back: func(r *run) { w.nacks.Add(r) },
-		}
+		in.carry = &carrier{in: in, to: c.Carry, drain: c.DrainTimeout, patience: in.patience, acks: w.acks.Add, back: w.nacks.Add}
 		if p.c.Key != nil {
 			in.carry.keyOf = in.keyOf
 		}

@@ -17,7 +17,7 @@ import (
 // This file owns jobs with steps, whose parts run in several invocations.
 
 // A function dies in the second step, and the next one goes on there, under the same effect key. A
-// sleep is reported as a failure of its record alone, and is no attempt, in the last attempt neither.
+// sleep is reported as a failure of its record alone, and is no attempt, in the last one neither.
 // With Options.Queue the message comes when the sleep is over. Without it, it comes at each end of
 // the queue's visibility timeout, and the sleep says what is left.
 func TestSteps(t *testing.T) {
@@ -114,8 +114,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// Four steps that take longer than one invocation. A step that is cut off runs again, and that is an
-// attempt. A handler that looks at its context's deadline gives the job back before, and that is
+// Four steps that take longer than one invocation. A step that is cut off runs again, and that is
+// an attempt. A handler that looks at its context's deadline gives the job back before, and that is
 // none.
 func TestStepsBeyondTheDeadline(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -153,4 +153,36 @@ func TestStepsBeyondTheDeadline(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What the page of steps says of long waits without Carry: up to 13.5 days where the queue keeps
+// messages for 14, with fewer than 40 receives.
+func TestSleepOfThirteenDays(t *testing.T) {
+	const day = 24 * time.Hour
+	woke := 0
+	bubble(t, func(ctx context.Context, j *onceq.Job) error {
+		err := onceq.Sleep(ctx, j, "trial", 13*day+11*time.Hour)
+		if err == nil {
+			woke++
+		}
+		return err
+	}, func(r *rig) {
+		r.withQueue()
+		r.batch.Keeps = 14 * day
+		r.send("a")
+		h, receives, begin := r.function(), 0, time.Now()
+		for r.record("a").Status != dedupe.Done && time.Since(begin) < 14*day {
+			if e := r.receive(6 * time.Minute); len(e.Records) > 0 {
+				receives++
+				if _, err := r.invoke(h, e); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			rigs.Takes(10 * time.Minute)
+		}
+		if woke != 1 || receives >= 40 || len(r.letters()) > 0 {
+			t.Errorf("it woke %d times, after %d receives; the record is %+v", woke, receives, r.record("a"))
+		}
+	})
 }

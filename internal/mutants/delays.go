@@ -7,7 +7,7 @@ var delays = []mutant{
 		Why: "SQS deletes a job that is due later than it keeps messages, and nobody knows",
 	},
 	{
-		File: "ahead.go", Text: " && r.Flow().StoppedFor() < durations.Sum(c.drain, c.settle/2)", With: "",
+		File: "ahead.go", Text: " && r.Flow().StoppedFor() < durations.Sum(c.drain, c.in.c.SettleTimeout/2)", With: "",
 		Package: "internal/coretest/jobs", Test: "TestPostponedAtTheCut",
 		Why: "a drain abandons a job that cannot be sent anew, and its letter says nothing of why",
 	},

@@ -87,7 +87,7 @@ var stepped = []mutant{
 		Why: "the queue dead-letters a message whose copy is stored",
 	},
 	{
-		File: "ahead.go", Text: "return c != nil && m.Meta != nil && !(c.ordered && m.Group != \"\")", With: "return c != nil && m.Meta != nil",
+		File: "ahead.go", Text: "return c != nil && m.Meta != nil && !(c.in.ordered && m.Group != \"\")", With: "return c != nil && m.Meta != nil",
 		Package: "internal/coretest/jobs", Test: "TestWaitsThatNothingCarries/ordered_group",
 		Why: "a message of an ordered group loses its place",
 	},
@@ -223,7 +223,7 @@ var stepped = []mutant{
 		Why: "what was answered and saved is asked for again",
 	},
 	{
-		File: "internal/steps/steps.go", Text: "n := &Form{members: f.members, steps: maps.Clone(f.steps)}", With: "n := &Form{steps: maps.Clone(f.steps)}",
+		File: "internal/steps/steps.go", Text: "n := &Form{members: f.members, ", With: "n := &Form{",
 		Package: "internal/steps", Test: "TestUnknownMembersAreKept",
 		Why: "an older worker drops what a newer one has saved beside the steps",
 	},

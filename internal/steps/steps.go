@@ -41,11 +41,12 @@ type Step struct {
 // Form is what a job has saved. It is not safe for use by many goroutines.
 type Form struct {
 	members map[string]json.RawMessage // of the object, the steps left out
-	steps   map[string]kept
+	steps   []kept                     // by their names
 }
 
 // kept is a step as it came. One that this program has written it need not read.
 type kept struct {
+	name  string
 	raw   json.RawMessage
 	step  Step
 	known bool
@@ -62,7 +63,7 @@ var errForeign = unreadable("it is not in the form of steps, so something else h
 
 // Decode reads a state; one of no bytes is empty. The error says what is wrong.
 func Decode(state []byte) (*Form, error) {
-	f := &Form{steps: map[string]kept{}}
+	f := new(Form)
 	if len(state) == 0 {
 		return f, nil
 	}
@@ -82,8 +83,9 @@ func Decode(state []byte) (*Form, error) {
 			return nil, unreadable("its steps cannot be read")
 		}
 		for name, raw := range all {
-			f.steps[name] = kept{raw: raw}
+			f.steps = append(f.steps, kept{name: name, raw: raw})
 		}
+		slices.SortFunc(f.steps, func(a, b kept) int { return strings.Compare(a.name, b.name) })
 	}
 	delete(f.members, "v")
 	delete(f.members, "s")
@@ -93,23 +95,24 @@ func Decode(state []byte) (*Form, error) {
 // Encode is the state that holds the form. It is written by hand, because each save of a job writes
 // all of it: encoding/json took half of a save's time.
 func (f *Form) Encode() ([]byte, error) {
-	size := 16
-	for name, k := range f.steps {
-		size += len(name) + len(k.raw) + 4
+	const before, after = `{"s":`, `,"v":1}`
+	size := len(before) + len(after) + 2
+	for _, k := range f.steps {
+		size += len(k.name) + len(k.raw) + 4
 	}
-	all := append(make([]byte, 0, size), '{')
-	for i, name := range slices.Sorted(maps.Keys(f.steps)) {
+	all := append(append(make([]byte, 0, size), before...), '{')
+	for i, k := range f.steps {
 		if i > 0 {
 			all = append(all, ',')
 		}
-		all = append(append(appendName(all, name), ':'), f.steps[name].raw...)
+		all = append(append(appendName(all, k.name), ':'), k.raw...)
 	}
 	all = append(all, '}')
 	if len(f.members) == 0 {
-		return slices.Concat([]byte(`{"s":`), all, []byte(`,"v":1}`)), nil
+		return append(all, after...), nil
 	}
 	members := maps.Clone(f.members)
-	members["v"], members["s"] = json.RawMessage("1"), all
+	members["v"], members["s"] = json.RawMessage("1"), all[len(before):]
 	return json.Marshal(members)
 }
 
@@ -127,14 +130,28 @@ func appendName(dst []byte, name string) []byte {
 
 // Get is the step of that name. ok reports whether there is one.
 func (f *Form) Get(name string) (s Step, ok bool, err error) {
-	k, ok := f.steps[name]
-	if !ok || k.known {
-		return k.step, ok, nil
+	i, ok := f.find(name)
+	if !ok {
+		return s, false, nil
 	}
+	s, err = f.steps[i].read()
+	return s, true, err
+}
+
+// find is the place of the step of that name, or the one that it would have.
+func (f *Form) find(name string) (i int, ok bool) {
+	return slices.BinarySearchFunc(f.steps, name, func(k kept, name string) int { return strings.Compare(k.name, name) })
+}
+
+func (k *kept) read() (Step, error) {
+	if k.known {
+		return k.step, nil
+	}
+	var s Step // which json.Unmarshal moves to the heap
 	if err := json.Unmarshal(k.raw, &s); err != nil {
-		return Step{}, true, unreadable("the step %q cannot be read", name)
+		return Step{}, unreadable("the step %q cannot be read", k.name)
 	}
-	return s, true, nil
+	return s, nil
 }
 
 // With is the form with the step s under that name, in place of one that was there. s.Value is
@@ -143,8 +160,12 @@ func (f *Form) With(name string, s Step) (*Form, error) {
 	if y := s.At.Year(); y < 0 || y > 9999 {
 		return nil, fmt.Errorf("the clock says that it is the year %d", y)
 	}
-	n := &Form{members: f.members, steps: maps.Clone(f.steps)}
-	n.steps[name] = kept{s.raw(), s, true}
+	n := &Form{members: f.members, steps: append(make([]kept, 0, len(f.steps)+1), f.steps...)}
+	i, ok := n.find(name)
+	if !ok {
+		n.steps = slices.Insert(n.steps, i, kept{})
+	}
+	n.steps[i] = kept{name, s.raw(), s, true}
 	return n, nil
 }
 
@@ -164,9 +185,9 @@ func (s *Step) raw() []byte {
 // Last is the name of the step that was saved last; "" = there is none.
 func (f *Form) Last() (name string) {
 	last := 0
-	for k := range f.steps {
-		if s, _, err := f.Get(k); err == nil && s.N > last {
-			name, last = k, s.N
+	for i := range f.steps {
+		if s, err := f.steps[i].read(); err == nil && s.N > last {
+			name, last = f.steps[i].name, s.N
 		}
 	}
 	return name
@@ -183,9 +204,9 @@ type Entry struct {
 // List has all steps in the order in which they were saved. Those that cannot be read come first.
 func (f *Form) List() []Entry {
 	all := make([]Entry, 0, len(f.steps))
-	for name := range f.steps {
-		s, _, err := f.Get(name)
-		all = append(all, Entry{Step: s, Name: name, Err: err})
+	for i := range f.steps {
+		s, err := f.steps[i].read()
+		all = append(all, Entry{Step: s, Name: f.steps[i].name, Err: err})
 	}
 	slices.SortFunc(all, func(a, b Entry) int { return cmp.Or(cmp.Compare(a.N, b.N), cmp.Compare(a.Name, b.Name)) })
 	return all

@@ -28,8 +28,8 @@
 // The delay of a retry is the subscription's: a push knows no other. So give it a retry policy. A
 // job that may not start yet (broker.Meta.NotBefore), or that was postponed (onceq.Postpone, a
 // limiter), is waited for inside the request. Where there is no time for that, it is a failed push,
-// and counts toward the dead-letter policy's attempts. Such a job may then run sooner than it asked:
-// onceq.Sleep says what is left of it.
+// and counts toward the dead-letter policy's attempts. A postponed job may then run sooner than it
+// asked; onceq.Sleep says what is left of it.
 //
 // # Duplicates
 //

@@ -81,8 +81,8 @@ func TestSteps(t *testing.T) {
 	})
 }
 
-// A job that is put off for a moment is waited for in its request, which then is no failed push. Its
-// handler runs a few times however short the moments are, and not at all once the handler drains.
+// A job that is put off for a moment is waited for in its request, which then is no failed push.
+// It runs a few times however short the moments are, and no more once the handler drains.
 func TestPostponedForAMoment(t *testing.T) {
 	for name, c := range map[string]struct {
 		delay       time.Duration

@@ -37,7 +37,8 @@ import (
 // This file owns the upgrade to steps: workers of the commit before them, built from the
 // repository's history, beside workers of this tree, on one queue and one store.
 
-// beforeSteps is the last commit without steps.
+// beforeSteps is the commit that the work on steps began with: the parent of the first one that has
+// a Step, and the last without.
 const beforeSteps = "b782fde72a2767062fa72140ee413ecaa6c31246"
 
 // newerVariable makes the test binary a worker of this tree.

@@ -22,6 +22,7 @@ import (
 	"github.com/onceq/onceq/dedupe/memstore"
 	"github.com/onceq/onceq/dedupe/pgstore"
 	"github.com/onceq/onceq/dedupe/sqlitestore"
+	"github.com/onceq/onceq/internal/cputime"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 	"github.com/onceq/onceq/localstack"
 )
@@ -183,25 +184,38 @@ func middle(all []float64) float64 {
 // renews claims of as many jobs with the same bytes by the store alone, in batches of 100, four at
 // once, in turns. One operation is a round of both. Its metrics are the medians of the rounds:
 //
-//	saves/s, renewals/s   of all jobs
-//	x-renewals            the first by the second
+//	saves/s, renewals/s           of all jobs
+//	x-renewals                    the first by the second
+//	save-cpu-µs, renewal-cpu-µs   of this process alone, for one of them
 func BenchmarkSaves(b *testing.B) {
 	const jobs, each, size, flight = 500, 20, 100, 4
 	s := durablePostgres(b)
 	p := benchProcessor(b, s)
-	var saves, renewals, ratios []float64
+	var saves, renewals, ratios, saveCPU, renewCPU []float64
 	for n := range b.N {
-		a := saveRound(b, p, n, jobs, each)
-		r := renewRound(b, s, n, jobs, each, size, flight)
+		a, ac := saveRound(b, p, n, jobs, each)
+		r, rc := renewRound(b, s, n, jobs, each, size, flight)
 		saves, renewals, ratios = append(saves, a), append(renewals, r), append(ratios, a/r)
+		saveCPU, renewCPU = append(saveCPU, ac), append(renewCPU, rc)
 	}
 	b.ReportMetric(middle(saves), "saves/s")
 	b.ReportMetric(middle(renewals), "renewals/s")
 	b.ReportMetric(middle(ratios), "x-renewals")
+	b.ReportMetric(middle(saveCPU), "save-cpu-µs")
+	b.ReportMetric(middle(renewCPU), "renewal-cpu-µs")
+}
+
+// rated begins to measure n writes, and answers what tells how many were made in a second, and what
+// one has used of this process's processor time, in µs.
+func rated(n int) (end func() (each, cpu float64)) {
+	began, used := time.Now(), cputime.Used()
+	return func() (each, cpu float64) {
+		return float64(n) / time.Since(began).Seconds(), float64((cputime.Used() - used).Nanoseconds()) / 1e3 / float64(n)
+	}
 }
 
 // saveRound answers how many saves a second the jobs made. They begin when all are claimed.
-func saveRound(b *testing.B, p *onceq.Processor, round, jobs, each int) float64 {
+func saveRound(b *testing.B, p *onceq.Processor, round, jobs, each int) (rate, cpu float64) {
 	b.Helper()
 	var all, claimed, saved sync.WaitGroup
 	claimed.Add(jobs)
@@ -227,17 +241,17 @@ func saveRound(b *testing.B, p *onceq.Processor, round, jobs, each int) float64 
 		})
 	}
 	claimed.Wait()
-	began := time.Now()
+	measured := rated(jobs * each)
 	close(start)
 	saved.Wait()
-	took := time.Since(began)
+	rate, cpu = measured()
 	close(end)
 	all.Wait()
-	return float64(jobs*each) / took.Seconds()
+	return rate, cpu
 }
 
 // renewRound answers how many renewals a second the store made.
-func renewRound(b *testing.B, s dedupe.Store, round, jobs, each, size, flight int) float64 {
+func renewRound(b *testing.B, s dedupe.Store, round, jobs, each, size, flight int) (rate, cpu float64) {
 	b.Helper()
 	ctx := b.Context()
 	rs := make([]dedupe.Renewal, jobs)
@@ -255,7 +269,7 @@ func renewRound(b *testing.B, s dedupe.Store, round, jobs, each, size, flight in
 	}
 	var all sync.WaitGroup
 	turn := make(chan struct{}, flight)
-	began := time.Now()
+	measured := rated(jobs * each)
 	for part := range slices.Chunk(rs, size) { // a job's next save waits for the one before
 		all.Go(func() {
 			for i := range each {
@@ -272,5 +286,5 @@ func renewRound(b *testing.B, s dedupe.Store, round, jobs, each, size, flight in
 		})
 	}
 	all.Wait()
-	return float64(jobs*each) / time.Since(began).Seconds()
+	return measured()
 }
