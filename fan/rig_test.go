@@ -125,7 +125,7 @@ func (w *family) wants(parent string) {
 func (w *family) looks(parent string) int { return len(w.Seen.Of(parent)) }
 
 func after(d time.Duration) func(context.Context, *onceq.Job, int) error {
-	return func(ctx context.Context, j *onceq.Job, _ int) error { return rig.Until(d)(ctx, j) }
+	return func(ctx context.Context, j *onceq.Job, _ int) error { return rig.Works(d)(ctx, j) }
 }
 
 func childKey(i int) dedupe.Key {
