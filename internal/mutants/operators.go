@@ -332,6 +332,21 @@ var operators = []mutant{
 		Why: "a worker takes the seat of the one before it, and does its jobs again without a word",
 	},
 	{
+		File: "internal/steering/steward.go", Text: "range s.longBefore(ctx) {", With: "range []string(nil) {",
+		Package: "internal/coretest/jobs", Test: "TestNeighboursLongBefore",
+		Why: "a queue whose workers were away for a night has its jobs done again by a Mux, without a word",
+	},
+	{
+		File: "internal/controlstore/scopes.go", Text: "			case !now.Before(e.Until):\n", With: "",
+		Package: "internal/coretest/jobs", Test: "TestNeighboursLongBefore",
+		Why: "somebody is woken for keys that nobody keeps any more",
+	},
+	{
+		File: "internal/controlstore/scopes.go", Text: "				others = append(others, c)\n", With: "				others, all = append(others, c), append(all, e)\n",
+		Package: "internal/coretest/jobs", Test: "TestNeighboursLongBefore",
+		Why: "each worker of a fleet tells of the same old one, for a month",
+	},
+	{
 		File: "internal/steering/others.go", Text: "if own.Partial || other.Partial {", With: "if false {",
 		Package: "internal/coretest/jobs", Test: "TestNeighboursKeys",
 		Why: "a card that was cut short wakes somebody at night",

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	mrand "math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -467,6 +469,12 @@ const (
 	lookAround = time.Hour
 )
 
+// The words of what a worker tells of one that has gone.
+const (
+	hadBefore = "onceq: a worker that the queue had before has "
+	doneAgain = ": what it has done is done again if it comes again"
+)
+
 // ErrWorkersDiffer is wrapped by the error of a [Worker.Run] that ControlOptions.Strict has
 // refused.
 var ErrWorkersDiffer = errors.New("onceq: another worker of the queue has other settings")
@@ -480,7 +488,7 @@ func (s *Steward) differing(ctx context.Context) (live, before map[string]string
 	if err != nil {
 		return nil, nil, err
 	}
-	own := &control.WorkerStatus{Scope: s.c.Scope, Types: s.c.Types, Scopes: s.c.Scopes, Retention: s.c.Retention, Interrupted: s.c.Interrupted}
+	own := s.settings()
 	owner, now := seatText(s.c.Owner), time.Now()
 	live, before = make(map[string]string), make(map[string]string)
 	for i := range seats {
@@ -492,10 +500,15 @@ func (s *Steward) differing(ctx context.Context) (live, before map[string]string
 		case t.Live(now):
 			live[t.Owner] = text
 		case keys:
-			before[t.Owner] = text + ": what it has done is done again if it comes again"
+			before[t.Owner] = text + doneAgain
 		}
 	}
 	return live, before, nil
+}
+
+// settings are what others compare with theirs.
+func (s *Steward) settings() *control.WorkerStatus {
+	return &control.WorkerStatus{Scope: s.c.Scope, Types: s.c.Types, Scopes: s.c.Scopes, Retention: s.c.Retention, Interrupted: s.c.Interrupted}
 }
 
 // CheckStrict is the error of a Run that is not to start, because another worker differs. It reads
@@ -542,7 +555,7 @@ func (s *Steward) compareOthers(ctx context.Context) {
 		l.next = now.Add(soonAgain)
 	}
 	found := make(map[string]string)
-	for what, some := range map[string]map[string]string{"onceq: another live worker of the queue has ": live, "onceq: a worker that the queue had before has ": before} {
+	for what, some := range map[string]map[string]string{"onceq: another live worker of the queue has ": live, hadBefore: before} {
 		for owner, text := range some {
 			if l.told[owner] != text {
 				s.c.Logger.LogAttrs(ctx, slog.LevelError, what+text, slog.String("worker", owner), slog.String("queue", s.c.Queue))
@@ -550,5 +563,27 @@ func (s *Steward) compareOthers(ctx context.Context) {
 			found[owner] = text
 		}
 	}
+	for _, text := range s.longBefore(ctx) {
+		if !slices.ContainsFunc(slices.Collect(maps.Values(found)), func(t string) bool { return strings.HasPrefix(t, text) }) {
+			s.c.Logger.LogAttrs(ctx, slog.LevelError, hadBefore+text+doneAgain, slog.String("queue", s.c.Queue))
+		}
+	}
 	l.told = found
+}
+
+// longBefore says of workers that no seat shows any more, and whose keys are kept, where they had
+// them, if it was elsewhere. A store that does not answer is asked again in an hour.
+func (s *Steward) longBefore(ctx context.Context) (texts []string) {
+	call := engine.CallContext(ctx, s.book.c.CallTimeout)
+	defer call.Close()
+	own := s.settings()
+	others, _ := controlstore.ShowScopes(call, s.book.store, seatText(s.c.Queue), own, s.c.Retention, func(c *control.WorkerStatus) bool {
+		_, keys := unlike(own, c)
+		return keys
+	})
+	for _, c := range others {
+		text, _ := unlike(own, c)
+		texts = append(texts, text)
+	}
+	return texts
 }

@@ -146,6 +146,33 @@ func TestNeighboursBefore(t *testing.T) {
 	}
 }
 
+// TestNeighboursLongBefore: the rule: for as long as keys are kept, the first worker that looks for
+// them elsewhere tells of it, though no seat shows any more who had them. The next ones do not, and
+// neither does a Mux that says what it was, or one that comes when the keys are gone.
+func TestNeighboursLongBefore(t *testing.T) {
+	for name, c := range map[string]struct {
+		after time.Duration
+		was   string
+		told  int
+	}{"within Retention": {20 * day, "", 1}, "it says so": {20 * day, onceq.OneHandler, 0}, "after Retention": {32 * day, "", 0}} {
+		t.Run(name, func(t *testing.T) {
+			rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+				r.RunFor(time.Minute)
+				rig.Pass(c.after)
+				var m onceq.Mux
+				m.On("order", rig.Returns(nil), &onceq.JobOptions{Was: c.was})
+				for n := range 2 {
+					r.W = r.Worker(func(s *rig.Setup) { s.Handler = &m })
+					r.RunFor(25 * time.Second)
+					if got := r.Logged.Count("level=ERROR", "worker that the queue had before", `type \"order\"`, "done again"); got != c.told || r.Logged.Count("had before") != got {
+						r.Errorf("after worker %d %d lines tell, want %d", n, got, c.told)
+					}
+				}
+			}, rig.Steered, func(r *rig.Rig) { r.Cfg.Retention = 30 * day })
+		})
+	}
+}
+
 // TestStrict: a strict worker does not start beside one with another scope, and does when that has
 // left. A worker without a seat cannot be strict.
 func TestStrict(t *testing.T) {
