@@ -55,8 +55,8 @@ type BreakerOptions struct {
 // A run that fails while the breaker is open, as a probe or because it had begun before, is
 // postponed: it is no attempt. Its error stays what it is where the handler says Permanent, says
 // Unknown under Park, or where it was the job's last attempt. So an outage of hours costs each
-// process at most Runs attempts, however many jobs wait; and each probe costs a job where jobs have
-// but one attempt.
+// process at most Runs attempts, however many jobs wait, and besides the last one of a job that has
+// but one left and is the probe. Where jobs have one attempt, each probe costs a job.
 //
 // All methods may be called from any goroutine.
 type Breaker struct {
