@@ -212,7 +212,7 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 	for i, r := range rs {
 		out[i] = c.copyOf(r)
 	}
-	err := c.sendTo(out)
+	err := c.sendTo(out, c.callFor(rs))
 	if letter.IsTooMuch(err, len(rs)) {
 		return true
 	}
@@ -250,7 +250,21 @@ func (c *carrier) sendPart(rs []*run) (tooMuch bool) {
 // In a drain half of SettleTimeout is left for that end, and for the letter: what Run gives up has
 // none.
 func (c *carrier) triesAgain(r *run) bool {
-	return r.Repeats(c.in.c.SettleTimeout) && r.Flow().StoppedFor() < durations.Sum(c.drain, c.in.c.SettleTimeout/2)
+	return r.Repeats(c.in.c.SettleTimeout) && r.Flow().StoppedFor() < c.lastTry()
+}
+
+func (c *carrier) lastTry() time.Duration { return durations.Sum(c.drain, c.in.c.SettleTimeout/2) }
+
+// callFor bounds one call, so that a Sender that hangs does not take what triesAgain leaves. Twice
+// that time is waited for its answer.
+func (c *carrier) callFor(rs []*run) time.Duration {
+	call := c.in.c.CallTimeout
+	for _, r := range rs {
+		if on := r.Flow().StoppedFor(); on > 0 && r.CarryOr() != nil {
+			call = min(call, max((c.lastTry()-on)/2, c.in.c.SettleTimeout/8))
+		}
+	}
+	return call
 }
 
 // tellRefused says at the first copy that is refused what becomes of such messages. The role may
@@ -273,11 +287,11 @@ const mostHung = 16
 
 // sendTo is one call of Send. A Sender that ignores its context is not waited for: what it was
 // given is given back, so that it takes no room from other jobs.
-func (c *carrier) sendTo(out []broker.Outgoing) error {
+func (c *carrier) sendTo(out []broker.Outgoing, call time.Duration) error {
 	if c.hung.Load() >= mostHung {
 		return errHung
 	}
-	ctx := engine.CallContext(ahead.Carrying, c.in.c.CallTimeout)
+	ctx := engine.CallContext(ahead.Carrying, call)
 	answer := make(chan error, 1)
 	var late atomic.Bool
 	go func() {
@@ -290,7 +304,7 @@ func (c *carrier) sendTo(out []broker.Outgoing) error {
 		_, err := engine.Guard(func() ([]string, error) { return c.to.Send(ctx, out) })
 		answer <- err
 	}()
-	end := time.NewTimer(2 * c.in.c.CallTimeout)
+	end := time.NewTimer(2 * call)
 	defer end.Stop()
 	select {
 	case err := <-answer:

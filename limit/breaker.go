@@ -55,8 +55,8 @@ type BreakerOptions struct {
 // A run that fails while the breaker is open, as a probe or because it had begun before, is
 // postponed: it is no attempt. Its error stays what it is where the handler says Permanent, says
 // Unknown under Park, or where it was the job's last attempt. So an outage of hours costs each
-// process at most Runs attempts, however many jobs wait; and each probe costs a job where jobs have
-// but one attempt.
+// process at most Runs attempts, however many jobs wait, and besides the last one of a job that has
+// but one left and is the probe. Where jobs have one attempt, each probe costs a job.
 //
 // All methods may be called from any goroutine.
 type Breaker struct {
@@ -68,6 +68,9 @@ type Breaker struct {
 	runs     []run     // the last ones, the oldest first
 	wait     time.Duration
 	probe    time.Time // since when one runs; zero = none does
+	running  int       // what has entered
+	hung     int       // of it, what had entered before the last spell
+	spell    int       // goes up when no probe has ended for MaxOpen
 	sets     []func(n int)
 	said     []int // to each of sets
 	speaking bool  // somebody tells them
@@ -147,7 +150,7 @@ func (b *Breaker) Middleware() onceq.Middleware {
 			return nil
 		}
 		return onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) (err error) {
-			probe, wait := b.enter()
+			probe, spell, wait := b.enter()
 			if wait > 0 {
 				return later(j, b.o.Name, wait)
 			}
@@ -162,7 +165,7 @@ func (b *Breaker) Middleware() onceq.Middleware {
 				default:
 					class = onceq.ClassOf(err)
 				}
-				left, failed := b.ended(probe, class, isNeutral(ctx, err, ended))
+				left, failed := b.ended(probe, spell, class, isNeutral(ctx, err, ended))
 				if failed && left > 0 && ended && !isFinal(j, err) {
 					err = onceq.Postpone(left, &refusal{b.o.Name, err})
 				}
@@ -190,28 +193,31 @@ func isFinal(j *onceq.Job, err error) bool {
 }
 
 // enter is asked before a run. wait is how long it must not begin.
-func (b *Breaker) enter() (probe bool, wait time.Duration) {
+func (b *Breaker) enter() (probe bool, spell int, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch b.state {
 	case StateOpen:
-		return false, max(durations.Least, time.Until(b.since.Add(b.wait)))
+		return false, 0, max(durations.Least, time.Until(b.since.Add(b.wait)))
 	case StateHalfOpen:
 		if !b.probe.IsZero() && time.Since(b.probe) < b.o.MaxOpen { // a probe may hang for ever
-			return false, max(MaxHold, b.o.OpenFor)
+			return false, 0, max(MaxHold, b.o.OpenFor)
 		}
-		b.probe = time.Now()
-		return true, 0
+		b.probe, probe = time.Now(), true
 	}
-	return false, 0
+	b.running++
+	return probe, b.spell, 0
 }
 
 // ended is told how a run ended. left is for how long the breaker stays open now.
-func (b *Breaker) ended(probe bool, class string, neutral bool) (left time.Duration, failed bool) {
+func (b *Breaker) ended(probe bool, spell int, class string, neutral bool) (left time.Duration, failed bool) {
 	failed = !neutral && slices.Contains(b.o.Classes, class)
 	defer b.speak()
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.running--; spell < b.spell {
+		b.hung--
+	}
 	now := time.Now()
 	switch {
 	case neutral:
@@ -259,9 +265,29 @@ func (b *Breaker) open(now time.Time) {
 	time.AfterFunc(b.wait-rand.N(b.wait/10+1), func() {
 		b.mu.Lock()
 		b.state, b.since = StateHalfOpen, time.Now()
+		since := b.since
 		b.mu.Unlock()
 		b.speak()
+		b.seeProbe(since)
 	})
+}
+
+// seeProbe looks after a breaker that is half-open since then. Where no probe has ended for
+// MaxOpen, what runs may hang for ever, also what had begun before. Then it holds no slot against a
+// probe.
+func (b *Breaker) seeProbe(since time.Time) {
+	b.mu.Lock()
+	if b.state != StateHalfOpen || !b.since.Equal(since) {
+		b.mu.Unlock()
+		return
+	}
+	left := b.o.MaxOpen - min(time.Since(b.since), time.Since(b.probe))
+	if left <= 0 {
+		b.spell, b.hung, left = b.spell+1, b.running, b.o.MaxOpen
+	}
+	b.mu.Unlock()
+	time.AfterFunc(left, func() { b.seeProbe(since) })
+	b.speak()
 }
 
 // speak tells the workers what holds, until all of them know. One goroutine does so at a time.
@@ -274,7 +300,7 @@ func (b *Breaker) speak() {
 	b.speaking = true
 	defer func() { b.speaking = false }()
 	for i := 0; i < len(b.sets); i++ {
-		n := map[BreakerState]int{StateClosed: -1, StateOpen: 0, StateHalfOpen: 1}[b.state]
+		n := map[BreakerState]int{StateClosed: -1, StateOpen: 0, StateHalfOpen: 1 + b.hung}[b.state]
 		if b.said[i] == n {
 			continue
 		}

@@ -42,7 +42,7 @@ func TestBreakerOutage(t *testing.T) {
 		"at the start":    {processes: 1, waiting: 200, most: 19},
 		"in a busy hour":  {processes: 1, before: 500, waiting: 200, most: 19},
 		"eight processes": {processes: 8, before: 500, waiting: 1600, most: 8 * 19},
-		"a job a minute":  {processes: 1, every: time.Minute, most: 20},
+		"a job a minute":  {processes: 1, every: time.Minute, tries: 30, most: 20},   // none has but one left
 		"one attempt":     {processes: 1, waiting: 200, tries: 1, most: 20 + 9 + 82}, // nine had begun
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -121,6 +121,72 @@ func TestBreakerUnwatched(t *testing.T) {
 		}
 		stop()
 	})
+}
+
+// TestBreakerHungHandlers: the rule: a handler that hangs keeps a breaker from closing for MaxOpen
+// at most, as a probe, and where it had begun before. Nothing else runs but one probe at a time.
+func TestBreakerHungHandlers(t *testing.T) {
+	for name, hung := range map[string]struct{ before, probes int }{"as a probe": {0, 1}, "before": {3, 0}, "both": {2, 2}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				var away atomic.Bool
+				away.Store(true)
+				stuck, asks := make(chan struct{}), provider(&away)
+				b := must(limit.NewBreaker(&limit.BreakerOptions{Runs: 2, MaxOpen: time.Minute}))(t)
+				worker := w.worker(onceq.Chain(onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
+					if j.Message.Attributes["tenant"] == "hangs" {
+						<-stuck
+						return nil
+					}
+					return asks(ctx, j)
+				}), b.Middleware()), nil)
+				b.Watch(worker)
+				stop := w.run(worker)
+				w.send("hangs", hung.before)
+				pass(time.Second)
+				w.send("a", 2)
+				pass(time.Second)
+				w.send("hangs", hung.probes)
+				pass(20 * time.Minute)
+				if n := worker.Stats().Busy; n < hung.before+hung.probes {
+					t.Errorf("%d hang, want %+v", n, hung)
+				}
+				away.Store(false)
+				w.send("a", 20)
+				for range 3 * 60 {
+					pass(time.Second)
+					s, _ := b.State()
+					if n, most := worker.Stats().Busy, hung.before+hung.probes+1; s != limit.StateClosed && n > most {
+						t.Fatalf("%s, %d handlers run, want at most %d", s, n, most)
+					}
+				}
+				if s, _ := b.State(); s != limit.StateClosed {
+					t.Errorf("it is %s: %+v", s, worker.Stats())
+				}
+				pass(2 * time.Minute)
+				if n := w.ends(onceq.OutcomeDone); n != 22 {
+					t.Errorf("%d jobs are done, want 22", n)
+				}
+				close(stuck)
+				away.Store(true)
+				w.send("a", 20)
+				seen := 0
+				for range 600 {
+					pass(100 * time.Millisecond)
+					if s, _ := b.State(); s == limit.StateHalfOpen {
+						if seen++; worker.Stats().Slots != 1 {
+							t.Fatalf("when all have ended, half-open: %+v", worker.Stats())
+						}
+					}
+				}
+				if seen == 0 {
+					t.Error("it was never half-open")
+				}
+				stop()
+			})
+		})
+	}
 }
 
 // TestBreakerLeavesErrors: what tells of no outage opens nothing; and an error by which the handler

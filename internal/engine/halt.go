@@ -114,7 +114,7 @@ func (f *Flow[J]) stoppedAt() (bool, time.Duration) {
 // StoppedFor is for how long the flow has been stopped; 0 = it is not.
 func (f *Flow[J]) StoppedFor() time.Duration {
 	if stopped, at := f.stoppedAt(); stopped {
-		return time.Since(f.epoch) - at
+		return max(1, time.Since(f.epoch)-at)
 	}
 	return 0
 }

@@ -7,9 +7,14 @@ var delays = []mutant{
 		Why: "SQS deletes a job that is due later than it keeps messages, and nobody knows",
 	},
 	{
-		File: "ahead.go", Text: " && r.Flow().StoppedFor() < durations.Sum(c.drain, c.in.c.SettleTimeout/2)", With: "",
+		File: "ahead.go", Text: " && r.Flow().StoppedFor() < c.lastTry()", With: "",
 		Package: "internal/coretest/jobs", Test: "TestPostponedAtTheCut",
 		Why: "a drain abandons a job that cannot be sent anew, and its letter says nothing of why",
+	},
+	{
+		File: "ahead.go", Text: "if on := r.Flow().StoppedFor(); on > 0 &&", With: "if on := r.Flow().StoppedFor(); false &&",
+		Package: "internal/coretest/jobs", Test: "TestPostponedAtTheCut",
+		Why: "a copy whose call hangs takes all of a drain's time, and the job is abandoned without a letter",
 	},
 	{
 		File: "ahead.go", Text: "return r.Flow().Abandoned() })", With: "return false })",

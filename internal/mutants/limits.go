@@ -85,6 +85,11 @@ var limited = []mutant{
 		Why: "the place of a process that died stays taken for twice as long",
 	},
 	{
+		File: "limit/breaker.go", Text: "StateHalfOpen: 1 + b.hung}", With: "StateHalfOpen: 1}",
+		Package: "limit", Test: "TestBreakerHungHandlers",
+		Why: "one handler that hangs keeps a worker from all work, long after the provider is back",
+	},
+	{
 		File: "limit/breaker.go", Text: "if failed && left > 0 && ended && !isFinal(j, err) {", With: "if failed && left < 0 && ended {",
 		Package: "limit", Test: "TestBreakerOutage",
 		Why: "each probe of a long outage is an attempt of some job",

@@ -39,7 +39,7 @@ func apart(own, other *control.WorkerStatus) string {
 	types, told := []string{""}, ""
 	switch single, mux := own, other; {
 	case len(own.Types) > 0 && len(other.Types) > 0:
-		types = own.Types
+		types = append(types, own.Types...) // messages without one are of a type, too
 	case len(own.Types) == len(other.Types):
 	default:
 		if len(own.Types) > 0 {
@@ -67,7 +67,7 @@ func scopeOf(c *control.WorkerStatus, typ string) string {
 	switch own, ok := c.Scopes[typ]; {
 	case ok:
 		return own
-	case typ == "":
+	case typ == "" && len(c.Types) == 0:
 		return c.Scope
 	case slices.Contains(c.Types, typ):
 		return c.Scope + ":" + typ

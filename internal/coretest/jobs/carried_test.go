@@ -27,6 +27,7 @@ type copies struct {
 	refuses bool
 	dedups  []string      // the ids of what was to be sent, as a queue leaves out a second one
 	stuck   chan struct{} // a call ends when it is closed, whatever its context says; nil = at once
+	heeds   bool          // it ends with its context, too
 }
 
 func (c *copies) Limits() broker.Limits { return c.to.Limits() }
@@ -40,7 +41,15 @@ func (c *copies) Send(ctx context.Context, ms []broker.Outgoing) ([]string, erro
 	c.lose = false
 	c.mu.Unlock()
 	if c.stuck != nil {
-		<-c.stuck
+		var ended <-chan struct{}
+		if c.heeds {
+			ended = ctx.Done()
+		}
+		select {
+		case <-c.stuck:
+		case <-ended:
+			return nil, ctx.Err()
+		}
 	}
 	if refuses {
 		return nil, rig.ErrBoom

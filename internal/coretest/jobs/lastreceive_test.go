@@ -316,9 +316,18 @@ func TestCopyOfAnAbandonedJob(t *testing.T) {
 // off, becomes a letter within the drain, where it cannot be sent anew. Abandoned, it would be a
 // bare message in the dead-letter queue, which says nothing of why.
 func TestPostponedAtTheCut(t *testing.T) {
-	for name, drain := range map[string]time.Duration{"five seconds": 5 * time.Second, "no time": -1} {
+	for name, c := range map[string]struct {
+		drain        time.Duration
+		hangs, heeds bool // its call, and its context ends that
+	}{
+		"five seconds":            {drain: 5 * time.Second},
+		"no time":                 {drain: -1},
+		"the call hangs":          {drain: -1, hangs: true, heeds: true},
+		"the call does not end":   {drain: -1, hangs: true},
+		"nor after seven seconds": {drain: 7 * time.Second, hangs: true},
+	} {
 		t.Run(name, func(t *testing.T) {
-			to, runs := &copies{refuses: true}, 0
+			to, runs := &copies{refuses: !c.hangs, heeds: c.heeds}, 0
 			rig.Bubble(t, func(ctx context.Context, _ *onceq.Job) error {
 				if runs++; runs > 1 {
 					return nil
@@ -326,6 +335,12 @@ func TestPostponedAtTheCut(t *testing.T) {
 				<-ctx.Done()
 				return onceq.Postpone(2*time.Hour, nil)
 			}, func(r *rig.Rig) {
+				why := "boom"
+				if c.hangs {
+					to.stuck = make(chan struct{})
+					defer close(to.stuck)
+					why = map[bool]string{true: "context deadline exceeded", false: "onceq: WorkerConfig.Carry does not end its call"}[c.heeds]
+				}
 				r.Send("a")
 				r.Start()
 				rig.Pass(time.Second)
@@ -335,14 +350,14 @@ func TestPostponedAtTheCut(t *testing.T) {
 				r.WantStatus("a", dedupe.Failed)
 				r.WantQueue(0)
 				m := r.Letter(onceq.ClassTooEarly)
-				if d := m.Meta.Dead; d.Fence == 0 || !strings.Contains(d.LastErr, "cannot be sent anew: boom") {
+				if d := m.Meta.Dead; d.Fence == 0 || !strings.Contains(d.LastErr, "cannot be sent anew: "+why) {
 					r.Errorf("the letter says %+v", d)
 				}
 				r.Replay(m)
 				r.RunFor(time.Hour)
 				r.WantStatus("a", dedupe.Done)
 				r.NoLetters()
-			}, redriven(1), carrying(to), rig.Warnings, rig.With(func(c *rig.Setup) { c.DrainTimeout = drain }))
+			}, redriven(1), carrying(to), rig.Warnings, rig.With(func(s *rig.Setup) { s.DrainTimeout = c.drain }))
 		})
 	}
 }

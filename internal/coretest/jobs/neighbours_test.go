@@ -82,7 +82,7 @@ func TestNeighboursKeys(t *testing.T) {
 		}
 		return m
 	}
-	one := rig.Returns(nil)
+	one, untyped := rig.Returns(nil), func(m *onceq.Mux) { m.Untyped("refund") }
 	for name, c := range map[string]struct {
 		own    onceq.Handler
 		types  []string
@@ -98,6 +98,9 @@ func TestNeighboursKeys(t *testing.T) {
 		"types that each has":                {own: mux(nil, "order", "refund"), types: []string{"order", "mail"}},
 		"one type is elsewhere":              {own: mux(nil, "order", "refund"), types: []string{"order", "refund"}, scopes: map[string]string{"refund": "money"}, told: `type \"refund\" in the scope \"money\"`},
 		"another name":                       {own: mux(nil, "purchase<order"), types: []string{"order"}},
+		"messages without a type":            {own: mux(untyped, "order<order", "refund<refund"), types: []string{"order", "refund"}, scopes: map[string]string{"": rig.Scope + ":order"}, told: `type \"\" in the scope \"` + rig.Scope + `:order\", and this one in \"` + rig.Scope + `:refund\"`},
+		"who has none of these":              {own: mux(untyped, "order<order", "refund<refund"), types: []string{"order", "refund"}},
+		"and the other way round":            {own: mux(nil, "order", "refund"), types: []string{"order", "refund"}, scopes: map[string]string{"": rig.Scope + ":order"}},
 		"a card without room":                {own: mux(nil, "order"), types: []string{"mail"}, rules: 300},
 	} {
 		t.Run(name, func(t *testing.T) {
