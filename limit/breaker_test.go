@@ -231,6 +231,30 @@ func TestBreakerLeavesErrors(t *testing.T) {
 	}
 }
 
+// TestBreakerSomeFail: the rule: failures among successes open nothing, however many they become.
+func TestBreakerSomeFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		b := must(limit.NewBreaker(nil))(t)
+		var runs atomic.Int64
+		worker := w.worker(onceq.Chain(onceq.HandlerFunc(func(context.Context, *onceq.Job) error {
+			<-time.After(100 * time.Millisecond)
+			if runs.Add(1)%10 == 0 {
+				return errProvider
+			}
+			return nil
+		}), b.Middleware()), nil)
+		b.Watch(worker)
+		stop := w.run(worker)
+		w.send("a", 500)
+		pass(time.Hour)
+		if done, given := w.ends(onceq.OutcomeDone), w.ends(onceq.OutcomePostponed); done != 500 || given != 0 {
+			t.Errorf("%d jobs are done, and it was open for %d", done, given)
+		}
+		stop()
+	})
+}
+
 type classed struct{ class string }
 
 func (e *classed) Error() string      { return e.class }

@@ -106,8 +106,8 @@ var limited = []mutant{
 	},
 	{
 		File: "limit/breaker.go", Text: "b.runs = b.runs[:copy(b.runs, b.runs[1:])]", With: "",
-		Package: "limit", Test: "TestBreakerOutage",
-		Why: "an outage in a busy hour is not seen, because earlier runs outweigh it",
+		Package: "limit", Test: "TestBreakerSomeFail",
+		Why: "some failures a day stop all work in the end, as if the provider were away",
 	},
 	{
 		File: "bounds.go", Text: "if o.slots > 0 && (slots == 0 || o.slots < slots) {", With: "if o.slots > 0 {",
