@@ -196,8 +196,8 @@ func (c *carrier) isSame(r *run) bool {
 }
 
 // send sends copies of messages, and has those acked whose copy is stored. A copy in doubt is sent
-// again: two messages of one key run once. What is not taken for SettleTimeout is given
-// back, and carried when it comes again.
+// again: two messages of one key run once. What is not taken for SettleTimeout is given back, and
+// carried when it comes again.
 func (c *carrier) send(rs []*run) {
 	letter.InParts(len(rs), func(from, to int) bool { return c.sendPart(rs[from:to]) })
 }

@@ -322,7 +322,7 @@ var operators = []mutant{
 		Why: "a worker that has left with another Retention does no job",
 	},
 	{
-		File: "internal/steering/others.go", Text: "	case apart(own, other) != \"\":\n", With: "	case false:\n",
+		File: "internal/steering/others.go", Text: "	case text != \"\":\n", With: "	case false:\n",
 		Package: "internal/coretest/jobs", Test: "TestNeighboursKeys",
 		Why: "who goes from one handler to a Mux, and does not say so, does each job again, and nobody is told",
 	},

@@ -14,12 +14,14 @@ import (
 // nothing. keys reports whether that has jobs done twice. A card of an earlier version does not say
 // all.
 func unlike(own, other *control.WorkerStatus) (text string, keys bool) {
-	switch {
-	case other == nil:
+	if other == nil {
+		return "", false
+	}
+	switch text = apart(own, other); {
 	case own.Scope != other.Scope:
 		return fmt.Sprintf("Scope %q, and this one %q", other.Scope, own.Scope), true
-	case apart(own, other) != "":
-		return apart(own, other), true
+	case text != "":
+		return text, true
 	case other.Retention == 0:
 	case own.Retention.Truncate(time.Second) != other.Retention:
 		return fmt.Sprintf("Retention %v, and this one %v", other.Retention, own.Retention), false

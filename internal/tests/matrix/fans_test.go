@@ -196,22 +196,7 @@ func (w *world) raises(kids *kids) (end func()) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	run, err := p.Worker(kids.queue, onceq.WorkerConfig{DeadLetter: kids.letters, Pollers: 1})
-	if err != nil {
-		w.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(w.Context()))
-	var all sync.WaitGroup
-	all.Go(func() {
-		if err := run.Run(ctx); err != nil {
-			w.Error(err)
-		}
-	})
-	return func() {
-		stop()
-		all.Wait()
-		conn.close()
-	}
+	return w.beside(p, kids.queue, kids.letters, conn)
 }
 
 // acts is the operator, who replays a child's letter, or cancels a child.

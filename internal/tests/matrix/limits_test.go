@@ -223,7 +223,14 @@ func (w *world) rival(ran *turns) (end func()) {
 	if err := onceq.Send(w.Context(), queue, make([]broker.Outgoing, rivals)); err != nil {
 		w.Fatal(err)
 	}
-	run, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: onceq.KeepInQueue, Pollers: 1})
+	return w.beside(p, queue, onceq.KeepInQueue, conn)
+}
+
+// beside starts a worker in which nothing goes wrong, beside that of the cell. end stops it, and
+// closes its connection.
+func (w *world) beside(p *onceq.Processor, queue broker.Receiver, letters broker.Sender, c *conn) (end func()) {
+	w.Helper()
+	run, err := p.Worker(queue, onceq.WorkerConfig{DeadLetter: letters, Pollers: 1})
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -237,7 +244,7 @@ func (w *world) rival(ran *turns) (end func()) {
 	return func() {
 		stop()
 		all.Wait()
-		conn.close()
+		c.close()
 	}
 }
 

@@ -15,17 +15,16 @@ import (
 	"github.com/onceq/onceq/adapters/gcppubsub"
 	"github.com/onceq/onceq/internal/proof"
 	"github.com/onceq/onceq/internal/rundir"
+	"github.com/onceq/onceq/internal/testserver"
 	"github.com/onceq/onceq/onceqtest"
 )
 
 func TestMain(m *testing.M) {
-	flag.Parse()
-	chosen := false
-	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
-	if !chosen { // cells wait more than they work
-		_ = flag.Set("test.parallel", "32")
+	err := testserver.Together(32) // cells wait more than they work
+	if err == nil {
+		err = part(os.Getenv(partVariable))
 	}
-	if err := part(os.Getenv(partVariable)); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "matrix:", err)
 		os.Exit(2)
 	}
