@@ -42,7 +42,7 @@ func (l *spanLog) wantEnded(t *testing.T) {
 // Whatever becomes of 1,000 jobs, each span ends once, and nobody is active at the end.
 func TestSpansEndOnce(t *testing.T) {
 	bubble(t, rigOptions{}, func(t *testing.T, r *rig) {
-		const jobs = 1000
+		const jobs = 300
 		stuck := make(chan struct{})
 		h := onceq.HandlerFunc(func(ctx context.Context, j *onceq.Job) error {
 			var n int
@@ -67,7 +67,7 @@ func TestSpansEndOnce(t *testing.T) {
 				}
 				return nil
 			case 5:
-				if n == 995 { // does not end before the drain is over
+				if n == jobs-5 { // does not end before the drain is over
 					<-stuck
 				}
 				return nil

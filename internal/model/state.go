@@ -343,8 +343,11 @@ func (s *state) forgetOld() {
 }
 
 func (s *state) sortItems() {
-	for i := 1; i < maxItems; i++ {
-		for k := i; k > 0 && s.items[k].code() < s.items[k-1].code(); k-- {
+	var codes [maxItems]uint16 // a search sorts more often than it does anything else
+	for i := range s.items {
+		codes[i] = s.items[i].code()
+		for k := i; k > 0 && codes[k] < codes[k-1]; k-- {
+			codes[k], codes[k-1] = codes[k-1], codes[k]
 			s.items[k], s.items[k-1] = s.items[k-1], s.items[k]
 		}
 	}
@@ -372,20 +375,21 @@ func (s *state) swap() {
 
 // code is different for different items.
 func (i *item) code() uint16 {
-	return pack[uint16](uint8(i.place), 2, uint8(i.fence), 2, i.payload, 1, i.hands, 2, bit(i.sent), 1, bit(i.old), 1, bit(i.word), 1)
+	return uint16(i.place)<<8 | uint16(i.fence)<<6 | uint16(i.payload)<<5 | uint16(i.hands)<<3 |
+		uint16(bit(i.sent))<<2 | uint16(bit(i.old))<<1 | uint16(bit(i.word))
 }
 
 // code is different for different workers, but for what only the checks know.
 func (w *worker) code() uint64 {
-	return pack[uint64](uint8(w.pc), 3, uint8(w.reopens), 2, uint8(w.fence), 2, w.payload, 1, w.attempt, 3, uint8(w.to), 3,
+	return pack(uint8(w.pc), 3, uint8(w.reopens), 2, uint8(w.fence), 2, w.payload, 1, w.attempt, 3, uint8(w.to), 3,
 		bit(w.old), 1, bit(w.uncounted), 1, bit(w.joined), 1, bit(w.acted), 1, bit(w.owes), 1, bit(w.overtaken), 1, w.effects, 2, bit(w.word), 1, bit(w.refused), 1, bit(w.unstarted), 1,
 		bit(w.postponed), 1, bit(w.let), 1, w.saved, 2, w.did, 2, w.seen, 2)
 }
 
 // pack puts numbers side by side, each followed by its width in bits.
-func pack[T uint16 | uint64](parts ...uint8) (n T) {
+func pack(parts ...uint8) (n uint64) {
 	for i := 0; i < len(parts); i += 2 {
-		n = n<<parts[i+1] | T(parts[i])
+		n = n<<parts[i+1] | uint64(parts[i])
 	}
 	return n
 }

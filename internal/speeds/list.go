@@ -28,10 +28,13 @@ const (
 var unraced = []struct{ pattern, why string }{
 	{"adapters/awssqs", waits}, // the matrix watches both drivers
 	{"adapters/gocloudpubsub", waits},
+	{"internal/model", oneRoad},
 	{"dedupe/dynamostore", waits},
 	{"dedupe/firestorestore", waits},
 	{"internal/tests/chaos", starts},
 	{"dedupe/pgstore", waits},
+	{"cmd/...", shows},
+	{"examples/sqstest", waits},
 	{"adapters/pgbroker", waits},
 	{"adapters/dynamooutbox", waits},
 	{"internal/tests/page", browser},
@@ -40,8 +43,6 @@ var unraced = []struct{ pattern, why string }{
 	{"internal/tests/function", starts},
 	{"internal/tests/worlds", shows},
 	{"examples/...", shows},
-	{"cmd/...", shows},
-	{"internal/model", oneRoad},
 	{"internal/arch", oneRoad},
 	{"internal/api", oneRoad},
 	{"internal/release", starts},
