@@ -69,7 +69,7 @@ func TestConformancePubSub(t *testing.T) {
 // time sees who waits on them.
 func inMemory(t testing.TB) *google {
 	t.Helper()
-	l, server := bufconn.Listen(1<<20), pubsubfake.New(nil)
+	l, server := bufconn.Listen(64<<10), pubsubfake.New(nil)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(l) }()
 	t.Cleanup(func() {

@@ -75,7 +75,7 @@ func overGRPC(t *testing.T, o pubsubfake.Options, f func(r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		srv := pubsubfake.New(&o)
-		l := bufconn.Listen(1 << 20)
+		l := bufconn.Listen(64 << 10)
 		served := make(chan error, 1)
 		go func() { served <- srv.Serve(l) }()
 		conn, err := dial("passthrough:///fake",

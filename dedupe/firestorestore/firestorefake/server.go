@@ -111,7 +111,7 @@ func Start(t testing.TB, o *Options) (s *Server, address string) {
 // clients as option.WithGRPCConn.
 func Conn(t testing.TB, o *Options) (*Server, *grpc.ClientConn) {
 	t.Helper()
-	l := bufconn.Listen(1 << 20)
+	l := bufconn.Listen(64 << 10)
 	s := New(o)
 	conn, err := grpc.NewClient("passthrough:///firestorefake", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))

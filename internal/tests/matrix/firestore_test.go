@@ -32,7 +32,7 @@ import (
 // firestoreFake has a server of its own for each cell.
 func firestoreFake() *backend {
 	b := virtual("firestore", true, func(t testing.TB) database {
-		l := bufconn.Listen(1 << 20)
+		l := bufconn.Listen(64 << 10)
 		s := firestorefake.New(nil)
 		served := make(chan error, 1)
 		go func() { served <- s.Serve(l) }()
