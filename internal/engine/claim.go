@@ -450,7 +450,7 @@ func (en *Engine[J]) unanswered(r *Run[J], err error, sent *time.Time) {
 		}
 		en.o.Logger.LogAttrs(r.f.Terms.Base, slog.LevelError, "onceq: the store refuses a claim and answers others; its message is given back",
 			slog.String("job", r.Name()), slog.String("key", r.Key.String()), slog.Any("error", err))
-		en.giveBack(r, refusedFor, ClaimRefused)
+		en.giveBack(r, en.refusedClaimFor(r, err), ClaimRefused)
 		return
 	}
 	en.storeFails(r, partClaims, r.tries >= 2, err)
@@ -471,6 +471,17 @@ func (en *Engine[J]) answersOthers(r *Run[J], from, sent time.Duration) bool {
 	was := l.others
 	l.others = last
 	return from < was && was < sent || from < last && last < sent
+}
+
+// refusedClaimFor is how long a message is given back whose claim the store has answered with err, and
+// not those of others. A store that did not answer in time has refused nothing: it may be well in a
+// minute. Then the message comes again after a lease, in which a claim that was won after all
+// ends. Each receive doubles that.
+func (en *Engine[J]) refusedClaimFor(r *Run[J], err error) time.Duration {
+	if n := r.Message.Attempt; errors.Is(err, context.DeadlineExceeded) && n > 0 && n < 10 {
+		return min(refusedFor, en.o.Lease<<(n-1))
+	}
+	return refusedFor
 }
 
 // A claim that is refused for a day is given up. Otherwise the queue would drop its message in the

@@ -108,6 +108,16 @@ var core = []mutant{
 		Why: "under Park a batch that a drain cut off runs again, although nobody knows what it did",
 	},
 	{
+		File: "internal/engine/claim.go", Text: "errors.Is(err, context.DeadlineExceeded) && n > 0 && n < 10 {", With: "false && n > 0 {",
+		Package: "internal/coretest/outages", Test: "TestSlowClaimIsNotRefused",
+		Why: "a store that is slow for a moment puts jobs off for five minutes",
+	},
+	{
+		File: "internal/engine/claim.go", Text: "en.o.Lease<<(n-1)", With: "en.o.Lease",
+		Package: "internal/coretest/outages", Test: "TestSlowClaimIsNotRefused",
+		Why: "a store that is slow for hours uses up the receives that the queue counts",
+	},
+	{
 		File: "internal/engine/claim.go", Text: "c.Outcome == dedupe.Won && !r.asked {", With: "c.Outcome == dedupe.Won && r.tries == 0 {",
 		Package: "internal/coretest/outages", Test: "TestClaimsApartAreNoPast",
 		Why: "one record that cannot be claimed pauses the queue of a healthy store",

@@ -2,6 +2,7 @@ package outages
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,6 +93,42 @@ func TestPoisonedClaimAmongAStream(t *testing.T) {
 				}
 			}, rig.With(func(c *rig.Setup) { c.Concurrency, c.Prefetch = 40, 2000 }))
 		})
+	}
+}
+
+// A store that is too slow for some claims and answers others has refused nobody. What it did not
+// answer in time comes again after a lease, and not after the five minutes in which somebody looks
+// at a row. Each receive doubles that, because the queue counts them.
+func TestSlowClaimIsNotRefused(t *testing.T) {
+	for _, c := range []struct {
+		err   error
+		least time.Duration
+	}{
+		{rig.ErrBoom, 5 * time.Minute},
+		{fmt.Errorf("slow: %w", context.DeadlineExceeded), 30 * time.Second},
+	} {
+		rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+			erring(r, c.err, func(key string) bool { return key == "slow" })
+			r.Send("slow")
+			r.Send(rig.Numbered("k", 50)...)
+			r.Start()
+			for i := range 60 { // others are answered all the time
+				r.Send("later" + strconv.Itoa(i))
+				rig.Pass(30 * time.Second)
+			}
+			delays := r.Q.Delays("slow")
+			for i, d := range delays {
+				if least := min(c.least<<i, 5*time.Minute); d < least || d > 2*least {
+					t.Errorf("%v: handed back for %v: the %d. is not %v", c.err, delays, i+1, least)
+				}
+			}
+			if n := len(delays); n < 4 || n > 9 {
+				t.Errorf("%v: handed back for %v in half an hour", c.err, delays)
+			}
+			r.Store.Set(func(s *rig.Store) { s.OnClaim = nil })
+			rig.Pass(10 * time.Minute)
+			r.WantStatus("slow", dedupe.Done)
+		}, rig.Preset(membroker.SQSStandard))
 	}
 }
 
