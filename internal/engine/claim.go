@@ -473,10 +473,10 @@ func (en *Engine[J]) answersOthers(r *Run[J], from, sent time.Duration) bool {
 	return from < was && was < sent || from < last && last < sent
 }
 
-// refusedClaimFor is how long a message is given back whose claim the store has answered with err, and
-// not those of others. A store that did not answer in time has refused nothing: it may be well in a
-// minute. Then the message comes again after a lease, in which a claim that was won after all
-// ends. Each receive doubles that.
+// refusedClaimFor is how long a message is given back whose claim the store has answered with err,
+// and not those of others. A store that did not answer in time has refused nothing, and may be well
+// in a minute. Then the message comes again after a lease, because a claim that was won after all
+// ends by then. Each receive doubles that.
 func (en *Engine[J]) refusedClaimFor(r *Run[J], err error) time.Duration {
 	if n := r.Message.Attempt; errors.Is(err, context.DeadlineExceeded) && n > 0 && n < 10 {
 		return min(refusedFor, en.o.Lease<<(n-1))
