@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -126,9 +127,11 @@ func (r *Rule) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &all); err != nil {
 		return err
 	}
-	for _, known := range []string{"id", "do", "queue", "scope", "type", "slots", "made", "until", "by", "reason"} {
-		delete(all, known)
-	}
+	known := []string{"id", "do", "queue", "scope", "type", "slots", "made", "until", "by", "reason"}
+	maps.DeleteFunc(all, func(name string, _ json.RawMessage) bool {
+		// encoding/json takes "SCOPE" for "scope". Kept beside it, the next reader might take that.
+		return slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, name) })
+	})
 	if len(all) > 0 {
 		more, err := json.Marshal(all)
 		if err != nil {

@@ -78,6 +78,7 @@ func TestNewRefuses(t *testing.T) {
 		`table is "ab"`:            func() (*Outbox, error) { return New(c, "ab", testQueue, nil, nil) },
 		"queue's name is empty":    func() (*Outbox, error) { return New(c, testTable, "", nil, nil) },
 		"name has 256 bytes":       func() (*Outbox, error) { return New(c, testTable, strings.Repeat("q", 256), nil, nil) },
+		"holds a '#'":              func() (*Outbox, error) { return New(c, testTable, "a#b", nil, nil) },
 		"holds a NUL":              func() (*Outbox, error) { return New(c, testTable, "a\x00", nil, nil) },
 		"leases is onceq.NoStore":  func() (*Outbox, error) { return New(c, testTable, testQueue, onceq.NoStore, nil) },
 		"leases is a nil *mem":     func() (*Outbox, error) { return New(c, testTable, testQueue, (*memstore.Store)(nil), nil) },

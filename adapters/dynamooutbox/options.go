@@ -100,6 +100,8 @@ func checkQueue(name string) error {
 		return fmt.Errorf("dynamooutbox: New: the queue's name has %d bytes, the limit is %d", len(name), maxQueue)
 	case !utf8.ValidString(name) || strings.IndexByte(name, 0) >= 0:
 		return fmt.Errorf("dynamooutbox: New: the queue's name %q holds a NUL, or bytes that are not UTF-8", name)
+	case strings.Contains(name, "#"): // the policy of the producer of "a" would let it write into "a#b"
+		return fmt.Errorf("dynamooutbox: New: the queue's name %q holds a '#', which ends the name in the keys of items", name)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ var (
 )
 
 // New returns the outbox of that queue in table, a DynamoDB table's name or ARN. The queue's name,
-// 1 to 255 bytes of UTF-8, tells outboxes in one table apart. New does no I/O: call
+// 1 to 255 bytes of UTF-8 without '#', tells outboxes in one table apart. New does no I/O: call
 // [Outbox.CreateTable] at each start. nil options mean the defaults; an error names the field and
 // its limit.
 //

@@ -41,6 +41,14 @@ type depths struct {
 	gauges []*gauge
 }
 
+// staleAfter is for how many rounds a number that could not be read again is still shown.
+const staleAfter = 3
+
+// fresh reports whether what was read at that time is still shown.
+func (d *depths) fresh(at time.Time) bool {
+	return !at.IsZero() && time.Since(at) <= staleAfter*d.o.Every+d.o.Timeout
+}
+
 // gauge is what is known of one queue.
 type gauge struct {
 	Queue

@@ -28,8 +28,6 @@ const (
 	minEvery       = time.Second
 	maxEvery       = time.Hour
 	defaultTimeout = 5 * time.Second
-	// staleAfter is for how many rounds a depth that could not be read again is still shown.
-	staleAfter = 3
 )
 
 // Queues reads the depth of each queue, at once and then every QueueOptions.Every, in a goroutine
@@ -164,11 +162,6 @@ func (d *depths) answered(ctx context.Context, g *gauge, depth broker.Depth, err
 	default:
 		d.t.log.LogAttrs(background, slog.LevelInfo, "otelonceq: the depth of a queue can be read again", slog.String("queue", g.Name))
 	}
-}
-
-// fresh reports whether what was read at that time is still shown.
-func (d *depths) fresh(at time.Time) bool {
-	return !at.IsZero() && time.Since(at) <= staleAfter*d.o.Every+d.o.Timeout
 }
 
 // observe is called by a scrape.

@@ -17,6 +17,9 @@ import (
 func (d *depths) askStore(ctx context.Context, g *gauge) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if !d.fresh(g.seatsAt) { // an old pause would keep an alert silent
+		d.t.setPauses(label(g.Name), nil)
+	}
 	if g.asking {
 		return
 	}

@@ -72,10 +72,19 @@ func TestSeatsAndRules(t *testing.T) {
 		if _, there := r.scrape()["pause_since_seconds"]; there {
 			t.Error("a rule that was removed is shown")
 		}
+		r.addPause(control.Rule{Do: control.Pause, Queue: "orders"})
+		<-time.After(time.Minute)
 		s.err.Store(&errBoom)
-		<-time.After(5 * time.Minute)
-		if _, there := r.scrape()["worker_seats"]; there {
-			t.Error("old seats are shown")
+		<-time.After(time.Minute)
+		if n := len(r.scrape()["pause_since_seconds"].GetMetric()); n != 1 {
+			t.Errorf("a minute later %d pauses are shown", n)
+		}
+		<-time.After(4 * time.Minute)
+		fs = r.scrape()
+		for _, old := range []string{"worker_seats", "pause_since_seconds"} {
+			if _, there := fs[old]; there {
+				t.Errorf("%s that nobody could read for five minutes is shown", old)
+			}
 		}
 		if got := r.log.Lines("seats of a queue cannot be read"); len(got) != 1 {
 			t.Errorf("%d log lines", len(got))

@@ -444,6 +444,32 @@ func TestManifests(t *testing.T) {
 	require.Equal(t, time.Duration(c.StopTimeout)*time.Second, s.grace)
 }
 
+// A probe that waits behind handlers that compute has time, or a busy worker is restarted. The
+// manifests say what the page and the package say.
+func TestProbesOfTheManifests(t *testing.T) {
+	page, err := os.ReadFile("../../docs/health.md")
+	require.NoError(t, err)
+	doc, err := os.ReadFile("../../adapters/healthonceq/doc.go")
+	require.NoError(t, err)
+	for _, probe := range []string{"livenessProbe", "readinessProbe"} {
+		for _, setting := range []string{"periodSeconds", "timeoutSeconds", "failureThreshold"} {
+			find := regexp.MustCompile(`(?s)` + probe + `.*?` + setting + `: (\d+)`)
+			of := func(text []byte) string {
+				m := find.FindSubmatch(text)
+				require.NotNil(t, m, "%s has no %s", probe, setting)
+				return string(m[1])
+			}
+			want := of(doc)
+			require.Equal(t, want, of(page), "%s of %s", setting, probe)
+			for _, name := range []string{"kubernetes.yaml", "gke.yaml"} {
+				text, err := os.ReadFile(name)
+				require.NoError(t, err)
+				require.Equal(t, want, of(text), "%s: %s of %s", name, setting, probe)
+			}
+		}
+	}
+}
+
 // manifest are the settings of an environment whose names and values are the matches' groups.
 func manifest(t *testing.T, matches [][]string) settings {
 	t.Helper()

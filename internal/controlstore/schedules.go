@@ -119,7 +119,7 @@ func ChangeSchedules(ctx context.Context, s dedupe.Store, part int, es []*Schedu
 				return nil, 0, nil
 			}
 			all = slices.DeleteFunc(all, func(x Scheduled) bool { return time.Since(x.Seen) > goneAfter })
-			b, err := json.Marshal(wireSchedules{Form: form, Entries: all})
+			b, err := encodePart(all)
 			if most := min(maxPart, s.Limits().MaxResult); err == nil && len(b) > most {
 				err = invalid("Entry", "the list has %d bytes in one of its %d parts, the limit is %d: have fewer entries, or shorter names", len(b), ScheduleParts, most)
 			}
@@ -138,6 +138,10 @@ func ChangeSchedules(ctx context.Context, s dedupe.Store, part int, es []*Schedu
 type wireSchedules struct {
 	Form    int         `json:"v"`
 	Entries []Scheduled `json:"entries"`
+}
+
+func encodePart(es []Scheduled) ([]byte, error) {
+	return json.Marshal(wireSchedules{Form: form, Entries: es})
 }
 
 func decodePart(part int, state []byte) ([]Scheduled, error) {

@@ -76,4 +76,19 @@ var bridges = []mutant{
 		Package: "adapters/httponceq", Test: "FuzzKeyOf",
 		Why: "a client library that begins to send parameters is refused",
 	},
+	{
+		File: "adapters/otelonceq/seats.go", Text: "if !d.fresh(g.seatsAt) {", With: "if false {",
+		Package: "adapters/otelonceq", Test: "TestSeatsAndRules",
+		Why: "a pause that nobody can read any more keeps the alert of a stuck queue silent",
+	},
+	{
+		File: "cmd/onceq/internal/cli/metrics.go", Text: "if q.RulesErr == nil && e.stored {", With: "if q.RulesErr != nil && e.stored {",
+		Package: "cmd/onceq/internal/cli", Test: "TestMetricsOfPauses",
+		Why: "no process but a worker tells of a pause that was forgotten",
+	},
+	{
+		File: "intake.go", Text: "slog.Duration(\"hidden_for\", min(wait, left).Round(time.Second))", With: "slog.Duration(\"hidden_for\", 0)",
+		Package: "internal/coretest/letters", Test: "TestForeignMessagesWaitForAKey",
+		Why: "who has set the key and starts again does not know why the queue is empty",
+	},
 }

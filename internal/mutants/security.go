@@ -69,4 +69,24 @@ var security = []mutant{
 		Package: "adapters/dynamooutbox", Test: "FuzzMessage",
 		Why: "metadata that cannot be read is lost, and nobody can mend the item",
 	},
+	{
+		File: "control/rule.go", Text: "strings.EqualFold(k, name)", With: "k == name && strings.ToLower(k) == k",
+		Package: "internal/controlstore", Test: "FuzzRules",
+		Why: "a rule means something else after somebody has changed another one",
+	},
+	{
+		File: "internal/controlstore/schedules.go", Text: "if err == nil && w.Form != form {", With: "if err == nil && w.Form < 0 {",
+		Package: "internal/controlstore", Test: "FuzzSchedules",
+		Why: "a list of a later form is guessed, and written over",
+	},
+	{
+		File: "adapters/webonceq/words.go", Text: "whole(f(\"slots\"), 1, 100_000)", With: "whole(f(\"slots\"), 0, 100_000)",
+		Package: "adapters/webonceq", Test: "FuzzForms",
+		Why: "the form of a limit pauses the queue",
+	},
+	{
+		File: "adapters/pgbroker/schema.go", Text: "now = `(SELECT pg_catalog.clock_timestamp())`", With: "now = `(SELECT clock_timestamp())`",
+		Package: "adapters/pgbroker", Test: "TestHostilePath", Server: true,
+		Why: "who may create a function in a schema of the search_path takes part in each receive",
+	},
 }

@@ -40,6 +40,10 @@ func TestForeignMessagesWaitForAKey(t *testing.T) {
 		if n := r.Logged.Count("Set ProcessorConfig.Key"); n != 12 {
 			t.Errorf("%d errors in an hour, want one each five minutes", n)
 		}
+		// Who mends it and starts again at once sees an empty queue for that long.
+		if n := r.Logged.Count("hidden_for=5m0s"); n != 12 {
+			t.Errorf("%d errors say for how long the queue hides the message", n)
+		}
 		for _, rec := range r.Seen.Of("") {
 			if rec.Outcome != "kept" || rec.ErrClass != onceq.ClassNoKey {
 				t.Fatalf("a delivery ended as %q, class %q", rec.Outcome, rec.ErrClass)

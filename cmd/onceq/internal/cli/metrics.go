@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -16,10 +17,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/onceq/onceq/cmd/onceq/internal/out"
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/ops"
 )
 
-// This file owns the metrics of a process that is no worker: the depths and the seats, under the
+// This file owns the metrics of a process that is no worker: depths, seats and pauses, under the
 // names that otelonceq gives them, in Prometheus' text form. The goroutine of Main reads the
 // queues; a scrape shows what was read, under exporter.mu.
 
@@ -39,9 +41,9 @@ func (a *app) metricsCommand() *cobra.Command {
 	listen := ""
 	c := &cobra.Command{
 		Use: "metrics [QUEUE…]", Short: "Depths and seats for Prometheus, read outside the workers", ValidArgsFunction: a.completeQueues,
-		Long: "Prints the depth of each queue, its dead letters and its live workers in Prometheus' text form, under\n" +
-			"the names that workers with otelonceq export. With --listen it serves them at /metrics until it is\n" +
-			"ended, and reads them every 30 s. So a queue whose workers are all gone still has its series.",
+		Long: "Prints the depth of each queue, its dead letters, its live workers and its pauses in Prometheus' text\n" +
+			"form, under the names that workers with otelonceq export. With --listen it serves them at /metrics until\n" +
+			"it is ended, and reads them every 30 s. So a queue whose workers are all gone still has its series.",
 		RunE: a.unbounded(func(ctx context.Context, args []string) error {
 			if listen != "" {
 				return a.serveMetrics(ctx, listen, args)
@@ -135,7 +137,7 @@ type exporter struct {
 }
 
 // series is one line of a scrape, without its number.
-type series struct{ metric, queue, state string }
+type series struct{ metric, queue, state, scope, typ string }
 
 // number is what was read, and when.
 type number struct {
@@ -214,15 +216,33 @@ func (e *exporter) keep(states []ops.QueueState, at time.Time) {
 		q := &states[i]
 		name := cmp.Or(e.labels[q.Queue], q.Queue)
 		if q.DepthErr == nil && q.Depth != nil {
-			e.numbers[series{metricDepth, name, "visible"}] = number{q.Depth.Visible, at}
-			e.numbers[series{metricDepth, name, "in_flight"}] = number{q.Depth.InFlight, at}
-			e.numbers[series{metricDepth, name, "delayed"}] = number{q.Depth.Delayed, at}
+			for state, n := range map[string]int64{"visible": q.Depth.Visible, "in_flight": q.Depth.InFlight, "delayed": q.Depth.Delayed} {
+				e.numbers[series{metric: metricDepth, queue: name, state: state}] = number{n, at}
+			}
 		}
 		if q.LettersErr == nil && q.Letters != nil {
-			e.numbers[series{metricLetters, name, ""}] = number{*q.Letters, at}
+			e.numbers[series{metric: metricLetters, queue: name}] = number{*q.Letters, at}
 		}
 		if q.WorkersErr == nil && e.stored {
-			e.numbers[series{metricSeats, name, ""}] = number{int64(q.Totals().Live), at}
+			e.numbers[series{metric: metricSeats, queue: name}] = number{int64(q.Totals().Live), at}
+		}
+		if q.RulesErr == nil && e.stored {
+			e.pauses(name, q.Rules, at)
+		}
+	}
+}
+
+// pauses replaces the pauses of a queue. A pause that has ended has no series at once.
+func (e *exporter) pauses(name string, rules []control.Rule, at time.Time) {
+	maps.DeleteFunc(e.numbers, func(s series, _ number) bool { return s.metric == metricPaused && s.queue == name })
+	for i := range rules {
+		r := &rules[i]
+		if r.Do != control.Pause && (r.Do != control.Limit || r.Slots > 0) {
+			continue
+		}
+		s := series{metric: metricPaused, queue: name, scope: r.Scope, typ: r.Type}
+		if first, ok := e.numbers[s]; !ok || r.Made.Unix() < first.n {
+			e.numbers[s] = number{r.Made.Unix(), at}
 		}
 	}
 }
@@ -232,11 +252,13 @@ const (
 	metricDepth   = "queue_depth"
 	metricLetters = "dead_letter_queue_size"
 	metricSeats   = "worker_seats"
+	metricPaused  = "pause_since_seconds"
 )
 
 // metricsAbout are the metrics in their order, each with what it counts.
 var metricsAbout = []struct{ name, about string }{
 	{metricLetters, "How many dead letters the queue named has, visible and in flight."},
+	{metricPaused, "Since when something is paused by an operator, in seconds since 1970."},
 	{metricDepth, "How many messages the queue has, as the broker tells."},
 	{metricSeats, "Live workers of the queue in all processes, as the store knows them."},
 }
@@ -264,8 +286,10 @@ func (e *exporter) text(now time.Time) string {
 
 func (s series) String() string {
 	text := s.metric + `{queue="` + labelText(s.queue) + `"`
-	if s.state != "" {
-		text += `,state="` + s.state + `"`
+	for _, l := range [][2]string{{"scope", s.scope}, {"state", s.state}, {"type", s.typ}} {
+		if l[1] != "" {
+			text += "," + l[0] + `="` + labelText(l[1]) + `"`
+		}
 	}
 	return text + "}"
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -38,8 +40,52 @@ func TestMetrics(t *testing.T) {
 	if a := r.run("metrics").want(0); a.out != metricsOfOne {
 		t.Errorf("it prints\n%s\nwant\n%s", a.out, metricsOfOne)
 	}
+	r.run("--yes", "queue", "pause", "orders", "--for", "1h", "--type", "charge", "--reason", "x")
+	r.run("metrics").want(0, `pause_since_seconds{queue="orders",type="charge"} `)
 	r.run("metrics", "nobody").want(2, "nobody")
 	r.run("metrics", "--listen", "no address").want(2, "--listen")
+}
+
+// A pause is told as long as it lasts, and is gone once it is read that it ended. Else the alert of
+// a forgotten pause is silent where no worker tells of it, and that of a stuck queue is loud.
+func TestMetricsOfPauses(t *testing.T) {
+	at := time.Now()
+	for name, c := range map[string]struct {
+		rules []control.Rule
+		want  string
+	}{
+		"none":            {nil, ""},
+		"of the queue":    {[]control.Rule{{Do: control.Pause, Queue: "a", Made: at}}, `pause_since_seconds{queue="a"} ` + fmt.Sprint(at.Unix())},
+		"of a type":       {[]control.Rule{{Do: control.Pause, Scope: "s", Type: "t", Made: at}}, `pause_since_seconds{queue="a",scope="s",type="t"} ` + fmt.Sprint(at.Unix())},
+		"by no slots":     {[]control.Rule{{Do: control.Limit, Made: at}}, `pause_since_seconds{queue="a"} ` + fmt.Sprint(at.Unix())},
+		"a limit is none": {[]control.Rule{{Do: control.Limit, Slots: 1, Made: at}}, ""},
+		"the first of two": {
+			[]control.Rule{{Do: control.Pause, Made: at}, {Do: control.Pause, Made: at.Add(-time.Hour)}, {Do: control.Pause, Made: at}},
+			`pause_since_seconds{queue="a"} ` + fmt.Sprint(at.Unix()-3600),
+		},
+	} {
+		e := &exporter{stored: true}
+		e.keep([]ops.QueueState{{Queue: "a", Rules: c.rules, WorkersErr: io.EOF}}, at)
+		got := ""
+		for line := range strings.Lines(e.text(at)) {
+			if !strings.HasPrefix(line, "#") {
+				got += strings.TrimSpace(line)
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+		for after, want := range map[time.Duration]bool{metricsFresh: c.want != "", metricsFresh + time.Second: false} {
+			e.keep([]ops.QueueState{{Queue: "a", RulesErr: io.EOF, WorkersErr: io.EOF}}, at.Add(metricsEvery))
+			if got := e.text(at.Add(after)) != ""; got != want {
+				t.Errorf("%s: rules that cannot be read: after %v it is told: %t", name, after, got)
+			}
+		}
+		e.keep([]ops.QueueState{{Queue: "a", WorkersErr: io.EOF}}, at.Add(metricsEvery))
+		if text := e.text(at.Add(metricsEvery)); text != "" {
+			t.Errorf("%s: after its end it tells %q", name, text)
+		}
+	}
 }
 
 // Without a store nobody knows of workers. A 0 would call for somebody at night.
