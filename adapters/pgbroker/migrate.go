@@ -65,7 +65,7 @@ func (q *Queue) Migrate(ctx context.Context) error {
 	st.name = q.sql().name
 	q.st.Store(st)
 	q.database.Store(&have.database)
-	return q.explain(ctx, call, pgkit.Ask(ctx, q.db, newPipeline()))
+	return q.explain(ctx, call, pgkit.Ask(ctx, q.db, newPipeline))
 }
 
 // CREATE INDEX waits for all transactions that have written to the table, and whoever sends,
