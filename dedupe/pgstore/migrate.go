@@ -253,7 +253,7 @@ func (s *Store) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
 		return nil, err
 	}
 	if have.schema == "" {
-		return nil, errors.New("no schema of the search_path is there, or may be used; name one in Options.Table, or GRANT USAGE ON SCHEMA … to the role")
+		return nil, pgkit.ErrNoSchema
 	}
 	st := newStatements(have.schema, s.table)
 	var todo []string

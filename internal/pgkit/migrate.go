@@ -2,6 +2,7 @@ package pgkit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -119,6 +120,9 @@ func Version(table, comment, mark string) (version int, found bool, err error) {
 	}
 	return version, true, nil
 }
+
+// ErrNoSchema is the refusal where there is no place to make a table.
+var ErrNoSchema = errors.New("no schema of the search_path is there, or may be used; name one in Options.Table, or GRANT USAGE ON SCHEMA … to the role")
 
 // Newer is the refusal of a table that a newer version of the package pkg has made.
 func Newer(pkg, table string, version, known int) error {
