@@ -100,6 +100,18 @@ func (in *intake) refuseOutlasting(r *run, no *engine.Refusal) *engine.Refusal {
 	return no
 }
 
+// warnUnkept tells of a job that is due later than a batch's queue keeps it by default, where
+// nobody has said how long that is.
+func (in *intake) warnUnkept(r *run, left time.Duration) {
+	if in.keeps == 0 || in.foreign.keeps.Load() > 0 || left <= in.keeps {
+		return
+	}
+	if since, tell := in.foreign.outlasting.shouldTell(); tell {
+		in.log.LogAttrs(r.Flow().Terms.Base, slog.LevelWarn, "onceq: jobs are due far ahead, and nobody has said how long their queue keeps them: it drops what is due later than that, and nobody knows. Set BatchConfig.Keeps",
+			engine.ForSo(since), slog.String("job", r.Name()), slog.Duration("due_in", left.Round(time.Second)))
+	}
+}
+
 // This part owns messages that wait for longer than their queue can delay them. Such a message is
 // sent anew, and then acked: the copy has the queue's whole retention, and all of its receives,
 // before it. workerHost asks whether a message is to be carried, in the goroutine that ends the

@@ -82,6 +82,10 @@ type BatchConfig struct {
 	// [Postpone] or [Sleep] puts off for longer becomes a dead letter of class "too-early", with
 	// its steps; otherwise its queue would drop it, and nobody would know. Default: 1 day, which is
 	// less than the queues' own defaults (SQS 4 days, Pub/Sub 7). Not negative.
+	//
+	// Where it is set, so does a job that is due later (Meta.NotBefore). Where it is not, such a
+	// job waits, and is lost if its queue does not keep it: a WARN tells of jobs that are due more
+	// than a day ahead.
 	Keeps time.Duration
 }
 
@@ -117,6 +121,7 @@ func (p *Processor) Batches(c BatchConfig) (*Batches, error) {
 		return nil, err
 	}
 	b.in = in
+	in.foreign.keeps.Store(int64(c.Keeps))
 	return b, nil
 }
 

@@ -332,6 +332,7 @@ func (in *intake) tooEarly(r *run, left time.Duration) *engine.Refusal {
 	far := most >= 0 && time.Until(r.Message.Meta.NotBefore) > most
 	no := in.tooFarAhead(r.Message, time.Now().Add(left))
 	if !far && no == nil {
+		in.warnUnkept(r, left)
 		return nil
 	}
 	if no := in.admit(r); no != nil { // its letter needs the key

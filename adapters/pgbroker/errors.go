@@ -49,7 +49,7 @@ func (q *Queue) hint(err error) error {
 	case pgkit.ReadOnly:
 		return fmt.Errorf("%w (is this connection to a replica, or default_transaction_read_only on?)", err)
 	}
-	return err
+	return pgkit.HintAtPooler(err)
 }
 
 func (q *Queue) wrap(what string, err error) error {

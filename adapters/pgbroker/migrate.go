@@ -2,7 +2,6 @@ package pgbroker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,7 +64,7 @@ func (q *Queue) Migrate(ctx context.Context) error {
 	st.name = q.sql().name
 	q.st.Store(st)
 	q.database.Store(&have.database)
-	return q.explain(ctx, call, pgkit.Ask(ctx, q.db, newPipeline()))
+	return q.explain(ctx, call, pgkit.Ask(ctx, q.db, newPipeline))
 }
 
 // CREATE INDEX waits for all transactions that have written to the table, and whoever sends,
@@ -258,7 +257,7 @@ func (q *Queue) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
 		return nil, err
 	}
 	if have.schema == "" {
-		return nil, errors.New("no schema of the search_path is there, or may be used; name one in Options.Table")
+		return nil, pgkit.ErrNoSchema
 	}
 	st := newStatements(have.schema, q.table)
 	var todo []string

@@ -54,6 +54,8 @@ func TestMigrateRace(t *testing.T) {
 // sentence; an index that is missing is made again.
 func TestMigrateRefuses(t *testing.T) {
 	pool := openPool(t)
+	nowhere := poolOn(t, pool.Config().ConnString(), func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["search_path"] = "nowhere" })
+	wantText(t, must.Get(New(nowhere, "x", nil)).Migrate(t.Context()), "GRANT USAGE ON SCHEMA")
 	newQueue(t, pool, "x", nil)
 	exec(t, pool, "DROP INDEX onceq_messages_group")
 	newQueue(t, pool, "x", nil)

@@ -1,12 +1,15 @@
 package pgbroker
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/broker/brokertest"
+	"github.com/onceq/onceq/internal/must"
+	"github.com/onceq/onceq/internal/pgkit"
 	"github.com/onceq/onceq/internal/pgkit/pgtest"
 	"github.com/onceq/onceq/internal/testserver/testpg"
 )
@@ -29,4 +32,16 @@ func TestPooler(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestMigrateNamesThePooler: through a pooler that knows nothing of prepared statements one
+// connection meets those of another. Migrate says so at the start, with what to set.
+func TestMigrateNamesThePooler(t *testing.T) {
+	pool := openPool(t, pgtest.MeetsPrepared(pgkit.AskSQL))
+	q := must.Get(New(pool, "mail", nil))
+	if err := q.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "QueryExecModeExec") {
+		t.Errorf("Migrate: %v, want an error that names the pooler and the mode", err)
+	}
+	one := poolOn(t, pool.Config().ConnString(), func(c *pgxpool.Config) { c.MaxConns = 1 })
+	newQueue(t, one, "mail", nil) // a pool of one connection is asked on that
 }

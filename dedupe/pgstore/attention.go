@@ -109,7 +109,7 @@ const isBuilding = `SELECT EXISTS (SELECT FROM pg_catalog.pg_stat_progress_creat
 func (s *Store) hasSecond(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	return s.ask(ctx) == nil
+	return pgkit.Ask(ctx, s.db, newPipeline) == nil
 }
 
 // alone sends a statement that PostgreSQL takes outside of transactions only.

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/pgkit"
 )
 
 // This file owns what people ask about the whole table, and the server's clock. Tools call it, from
@@ -29,47 +30,43 @@ const (
 	blockSize    = 8 << 10
 )
 
-// noticed are the statuses of the attention index, in its own words: those that people look for.
-const noticed = "(t.status {=} 'failed' OR t.status {=} 'parked' OR t.status {=} 'released')"
+// noticed are the statuses of the attention index: those that people look for. Each is counted by a
+// statement of its own, because a plan for all three that was made while the table was empty may
+// read the whole table, until the next ANALYZE, however it grows.
+var noticed = []dedupe.Status{dedupe.Failed, dedupe.Parked, dedupe.Released}
 
 // Count counts records by scope and status. Failed, parked and released ones are counted one by
 // one, by their index. Claimed and done ones of a table above 64 MB are estimated from about 32 MB
 // of it, taken at random, so a scope that has few of them may be missing.
-func (s *Store) Count(ctx context.Context, q dedupe.Query) ([]dedupe.Count, error) {
+func (s *Store) Count(ctx context.Context, q dedupe.Query) (counts []dedupe.Count, err error) {
 	if err := s.ready(ctx, 0); err != nil {
 		return nil, err
 	}
 	if !possible(q.Scope) {
 		return nil, nil
 	}
-	exact, rest := isNoticed(q.Status), !isNoticed(q.Status)
-	var counts []dedupe.Count
-	if exact || q.Status == 0 && q.LeaseBefore.IsZero() {
-		of, err := s.count(ctx, &q, noticed, 1)
-		if err != nil {
-			return nil, s.explain(ctx, "Count", err)
+	p := newPipeline()
+	for _, st := range noticed {
+		if q.Status == st || q.Status == 0 && q.LeaseBefore.IsZero() {
+			one := q
+			one.Status = st
+			s.count(p, &one, 1, &counts)
 		}
-		counts = of
 	}
-	if rest {
+	if !slices.Contains(noticed, q.Status) {
 		share, err := s.share(ctx)
-		if err == nil {
-			var of []dedupe.Count
-			of, err = s.count(ctx, &q, "NOT "+noticed, share)
-			counts = append(counts, of...)
-		}
 		if err != nil {
 			return nil, s.explain(ctx, "Count", err)
 		}
+		s.count(p, &q, share, &counts)
+	}
+	if err := p.Run(ctx, s.db); err != nil {
+		return nil, s.explain(ctx, "Count", err)
 	}
 	slices.SortFunc(counts, func(a, b dedupe.Count) int {
 		return cmp.Or(strings.Compare(a.Scope, b.Scope), cmp.Compare(a.Status, b.Status))
 	})
 	return counts, nil
-}
-
-func isNoticed(st dedupe.Status) bool {
-	return st == dedupe.Failed || st == dedupe.Parked || st == dedupe.Released
 }
 
 // share is how much of the table is to be read: 1 = all of it.
@@ -87,11 +84,9 @@ func (s *Store) share(ctx context.Context) (share float64, err error) {
 	return sampleBlocks / float64(blocks), nil
 }
 
-// count counts what q selects among those, in a share of the table.
-func (s *Store) count(ctx context.Context, q *dedupe.Query, those string, share float64) ([]dedupe.Count, error) {
-	sql, args := s.countQuery(q, those, share)
-	var counts []dedupe.Count
-	p := newPipeline()
+// count adds the counting of what q selects, in a share of the table.
+func (s *Store) count(p *pgkit.Pipeline, q *dedupe.Query, share float64, to *[]dedupe.Count) {
+	sql, args := s.countQuery(q, share)
 	p.Query(sql, args, func(rows pgx.Rows) error {
 		var c dedupe.Count
 		var status string
@@ -101,15 +96,19 @@ func (s *Store) count(ctx context.Context, q *dedupe.Query, those string, share 
 		var err error
 		c.Status, err = dedupe.ParseStatus(status)
 		c.N, c.Exact = int64(math.Round(float64(c.N)/share)), share == 1
-		counts = append(counts, c)
+		*to = append(*to, c)
 		return err
 	})
-	return counts, p.Run(ctx, s.db)
 }
 
-func (s *Store) countQuery(q *dedupe.Query, those string, share float64) (sql string, args []any) {
+// countQuery counts, of a status or, where q has none, all that is not noticed.
+func (s *Store) countQuery(q *dedupe.Query, share float64) (sql string, args []any) {
 	w := where(q)
-	w.add(those)
+	if q.Status == 0 {
+		for _, st := range noticed {
+			w.add("t.status {<>} '" + st.String() + "'")
+		}
+	}
 	from := "{table} t"
 	if share < 1 {
 		w.args = append(w.args, 100*share)

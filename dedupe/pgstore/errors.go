@@ -24,11 +24,8 @@ func (s *Store) explain(ctx context.Context, what string, err error) error {
 	case state == pgkit.NoPrivilege && what == "Migrate":
 		return fmt.Errorf("pgstore: %s: %w (something is missing; run Migrate of this version once as the owner of table %s, before the workers start)",
 			what, err, s.sql().name)
-	case state == pgkit.DuplicateStatement, state == pgkit.NoStatement:
-		return fmt.Errorf("pgstore: %s: %w (is a pooler between, such as PgBouncer before 1.21, that hands one connection's prepared statements to another? "+
-			"Set ConnConfig.DefaultQueryExecMode to pgx.QueryExecModeExec)", what, err)
 	case state == pgkit.ReadOnly:
 		return fmt.Errorf("pgstore: %s: %w (is this connection to a replica, or default_transaction_read_only on?)", what, err)
 	}
-	return fmt.Errorf("pgstore: %s: %w", what, err)
+	return fmt.Errorf("pgstore: %s: %w", what, pgkit.HintAtPooler(err))
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/pgkit"
@@ -80,7 +79,7 @@ func (s *Store) Migrate(ctx context.Context) error {
 	st := newStatements(have.schema, s.table)
 	st.name = s.sql().name
 	s.st.Store(st)
-	return s.explain(ctx, "Migrate", s.ask(ctx))
+	return s.explain(ctx, "Migrate", pgkit.Ask(ctx, s.db, newPipeline))
 }
 
 // complement makes what is missing, as far as a transaction can. Whoever holds the table lets go of
@@ -101,44 +100,6 @@ func (s *Store) complement(ctx context.Context) (have *present, err error) {
 	}
 	return have, err
 }
-
-// ask is [pgkit.Ask].
-//
-// A pool is asked on several connections, one after the other. A pooler that knows nothing of
-// prepared statements then has two of one name on one connection to the server, which refuses the
-// second.
-func (s *Store) ask(ctx context.Context) error {
-	conns := []DB{s.db}
-	if pool, ok := s.db.(*pgxpool.Pool); ok {
-		conns = conns[:0]
-		for range min(asked, pool.Config().MaxConns) {
-			within, cancel := context.WithTimeout(ctx, askWait)
-			conn, err := pool.Acquire(within)
-			cancel()
-			if err != nil && len(conns) > 0 {
-				break // others need them
-			}
-			if err != nil {
-				conns = append(conns, s.db) // which waits as long as ctx says
-				break
-			}
-			defer conn.Release()
-			conns = append(conns, conn)
-		}
-	}
-	for _, conn := range conns {
-		if err := pgkit.Ask(ctx, conn, newPipeline()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-const (
-	// asked is on how many connections, and askWait how long each of them is waited for.
-	asked   = 3
-	askWait = time.Second
-)
 
 // transact is [pgkit.Transact].
 func (s *Store) transact(ctx context.Context, do func(pgx.Tx) error) error {
@@ -292,7 +253,7 @@ func (s *Store) migrate(ctx context.Context, tx pgx.Tx) (*present, error) {
 		return nil, err
 	}
 	if have.schema == "" {
-		return nil, errors.New("no schema of the search_path is there, or may be used; name one in Options.Table, or GRANT USAGE ON SCHEMA … to the role")
+		return nil, pgkit.ErrNoSchema
 	}
 	st := newStatements(have.schema, s.table)
 	var todo []string

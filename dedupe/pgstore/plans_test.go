@@ -37,6 +37,8 @@ func TestLookups(t *testing.T) {
 			"renew":       {st.renew, 2, 1},
 			"lock":        {st.lock, 1, 0},
 			"settle":      {st.settle, 2, 1},
+			"late word":   {st.word, 2, 1},
+			"late error":  {st.note, 1, 1},
 			"forget":      {st.remove, 1, 1},
 			"sweep":       {st.sweep, 0, 1},
 		} {
@@ -65,8 +67,9 @@ func TestLookups(t *testing.T) {
 	}
 }
 
-// byKey is an index condition on both columns of the key.
-var byKey = regexp.MustCompile(`Index Cond: \(\(scope = .*\) AND \(key = `)
+// byKey is an index condition on both columns of the key. Of what is parked another index has them,
+// behind the status.
+var byKey = regexp.MustCompile(`Index Cond: \((\(status = 'parked'::text\) AND )?\(scope = .*\) AND \(key = `)
 
 // scans are the nodes of a plan that read the table, each with its conditions.
 func scans(plan, table string) (found []string) {

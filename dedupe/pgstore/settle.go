@@ -3,6 +3,7 @@ package pgstore
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"fmt"
 	"math"
 	"slices"
@@ -30,7 +31,7 @@ const settleWord = settleGiven + `t.status {=} 'parked' AND g.status {<>} 'parke
 // error. It answers with a row where it has written.
 const noteLate = `WITH locked AS MATERIALIZED (
 	SELECT ` + placed + ` FROM {table} t
-	WHERE t.scope {=} $1::pg_catalog.text AND t.key {=} $2::pg_catalog.text AND t.token {=} $3::pg_catalog.uuid AND t.status {=} 'parked'
+	WHERE t.scope {=} $1::pg_catalog.text AND t.key {=} $2::pg_catalog.text AND t.token {=} $3::pg_catalog.text::pg_catalog.uuid AND t.status {=} 'parked'
 	FOR NO KEY UPDATE OF t SKIP LOCKED
 )
 UPDATE {table} t SET updated = pg_catalog.clock_timestamp(), last_error = $4::pg_catalog.text,
@@ -171,7 +172,7 @@ func (s *Store) settle(ctx context.Context, at []int, ss []dedupe.Settlement, as
 func (s *Store) noteLate(ctx context.Context, t *dedupe.Settlement, a *dedupe.Settled) error {
 	*a = dedupe.Settled{Err: fmt.Errorf("pgstore: Settle: %w", dedupe.ErrBusy)}
 	p := newPipeline()
-	args := []any{t.Key.Scope, t.Key.Key, [16]byte(t.Token), clean(t.LateText()), clean(t.ErrText)}
+	args := []any{t.Key.Scope, t.Key.Key, hex.EncodeToString(t.Token[:]), clean(t.LateText()), clean(t.ErrText)}
 	written := dedupe.Settled{}
 	p.Query(s.sql().note, args, func(rows pgx.Rows) error {
 		written.Status = dedupe.Parked

@@ -100,6 +100,17 @@ func TestExecModes(t *testing.T) {
 					t.Errorf("a second claim of %q: %+v, want %v", qs[i].Key, c, want)
 				}
 			}
+			for i, q := range qs { // what is parked keeps the late error of its own claim
+				if ss[i].To == dedupe.Done {
+					continue
+				}
+				for _, to := range []dedupe.Status{dedupe.Parked, dedupe.Released} {
+					as, err := s.Settle(t.Context(), []dedupe.Settlement{{Key: q.Key, Token: q.Token, To: to, ErrClass: "late", ErrText: q.Key.Key}})
+					if err != nil || as[0].Err != nil || as[0].Status != dedupe.Parked {
+						t.Errorf("%q settled to %v, once it was claimed again: %+v, %v", q.Key, to, as, err)
+					}
+				}
+			}
 			for _, prefix := range []string{"", `\`, "'", "\xc3", "\xf0\x9f", "🚀", "é\xf0", "\x00"} {
 				want := 0
 				for _, text := range odd {

@@ -218,8 +218,8 @@ WHERE (SELECT`,
 		Why: "a library that nests transactions has its effects once for each attempt",
 	},
 	{
-		File: "dedupe/pgstore/migrate.go", Text: "range min(asked, pool.Config().MaxConns)", With: "range min(1, pool.Config().MaxConns)",
-		Package: "dedupe/pgstore", Test: "TestMigrateNamesThePooler", Server: true,
+		File: "internal/pgkit/migrate.go", Text: "range min(asked, pool.Config().MaxConns)", With: "range min(1, pool.Config().MaxConns)",
+		Package: "adapters/pgbroker", Test: "TestMigrateNamesThePooler", Server: true,
 		Why: "a pooler that knows no prepared statements passes Migrate, and then nearly nothing works",
 	},
 	{

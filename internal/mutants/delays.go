@@ -2,6 +2,16 @@ package main
 
 var delays = []mutant{
 	{
+		File: "batches.go", Text: "	in.foreign.keeps.Store(int64(c.Keeps))\n", With: "",
+		Package: "internal/coretest/batches", Test: "TestDueBeyondKeeps/beyond_Keeps",
+		Why: "a job that is due later than a function's queue keeps it is lost, and nobody is told",
+	},
+	{
+		File: "intake.go", Text: "		in.warnUnkept(r, left)\n", With: "",
+		Package: "internal/coretest/batches", Test: "TestDueBeyondKeeps/nobody_says",
+		Why: "nobody hears that a function's queue may drop a job before it is due",
+	},
+	{
 		File: "ahead.go", Text: "if q.Keeps <= 0 && q.Receives <= 0 {", With: "if true {",
 		Package: "adapters/awssqs", Test: "TestJobsThatOutlastTheQueue",
 		Why: "SQS deletes a job that is due later than it keeps messages, and nobody knows",

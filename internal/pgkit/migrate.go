@@ -2,10 +2,13 @@ package pgkit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // This file owns what every Migrate does: it looks at the server and the table, and takes turns
@@ -22,12 +25,58 @@ const Turn int64 = 0x6f6e636571 // "onceq"
 // AskSQL is what [Ask] sends.
 const AskSQL = `SELECT $1::pg_catalog.text`
 
-// Ask sends one parameterised statement the way all later calls do, so that a setting that would
-// break them fails at start. Migrate's own transaction would not notice an encoding that pgx
-// refuses in the simple protocol, because it has set the encoding before its next statement.
-func Ask(ctx context.Context, db DB, p *Pipeline) error {
-	p.Exec(AskSQL, "")
-	return p.Run(ctx, db)
+const (
+	// asked is on how many connections of a pool Ask asks, and askWait how long it waits for each.
+	asked   = 3
+	askWait = time.Second
+)
+
+// Ask sends one parameterised statement the way all later calls do, in a pipeline that begin has
+// begun, so that a setting that would break them fails at start. Migrate's own transaction would
+// not notice an encoding that pgx refuses in the simple protocol, because it has set the encoding
+// before its next statement.
+//
+// A pool is asked on several connections, one after the other. A pooler that knows nothing of
+// prepared statements then has two of one name on one connection to the server, which refuses the
+// second.
+func Ask(ctx context.Context, db DB, begin func() *Pipeline) error {
+	conns := []DB{db}
+	if pool, ok := db.(*pgxpool.Pool); ok {
+		conns = conns[:0]
+		for range min(asked, pool.Config().MaxConns) {
+			within, cancel := context.WithTimeout(ctx, askWait)
+			conn, err := pool.Acquire(within)
+			cancel()
+			if err != nil && len(conns) > 0 {
+				break // others need them
+			}
+			if err != nil {
+				conns = append(conns, db) // which waits as long as ctx says
+				break
+			}
+			defer conn.Release()
+			conns = append(conns, conn)
+		}
+	}
+	for _, conn := range conns {
+		p := begin()
+		p.Exec(AskSQL, "")
+		if err := p.Run(ctx, conn); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// HintAtPooler adds to what a server answers through a pooler that knows nothing of prepared
+// statements what to set.
+func HintAtPooler(err error) error {
+	switch State(err) {
+	case DuplicateStatement, NoStatement:
+		return fmt.Errorf("%w (is a pooler between, such as PgBouncer before 1.21, that hands one connection's prepared statements to another? "+
+			"Set ConnConfig.DefaultQueryExecMode to pgx.QueryExecModeExec)", err)
+	}
+	return err
 }
 
 // Transact runs do in a transaction in which the catalog's texts are plain, whatever the role has
@@ -71,6 +120,9 @@ func Version(table, comment, mark string) (version int, found bool, err error) {
 	}
 	return version, true, nil
 }
+
+// ErrNoSchema is the refusal where there is no place to make a table.
+var ErrNoSchema = errors.New("no schema of the search_path is there, or may be used; name one in Options.Table, or GRANT USAGE ON SCHEMA … to the role")
 
 // Newer is the refusal of a table that a newer version of the package pkg has made.
 func Newer(pkg, table string, version, known int) error {

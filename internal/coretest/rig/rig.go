@@ -144,6 +144,7 @@ type Setup struct {
 	onceq.ProcessorConfig
 	onceq.WorkerConfig
 	Broker broker.Receiver
+	Keeps  time.Duration // of Batches
 }
 
 func NewWorker(c Setup) (*onceq.Worker, error) {
@@ -160,7 +161,7 @@ func (c *Setup) Batches() (*onceq.Batches, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p.Batches(onceq.BatchConfig{DeadLetter: c.DeadLetter, Name: c.Name, HoldGroup: c.HoldGroup})
+	return p.Batches(onceq.BatchConfig{DeadLetter: c.DeadLetter, Name: c.Name, HoldGroup: c.HoldGroup, Keeps: c.Keeps})
 }
 
 // Start runs the worker until stop.

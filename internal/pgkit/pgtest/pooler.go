@@ -3,6 +3,7 @@ package pgtest
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -12,9 +13,11 @@ import (
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/internal/must"
 	"github.com/onceq/onceq/internal/testserver/testpg"
@@ -114,4 +117,20 @@ func Pooler(t *testing.T, db *testpg.Database) (addr string, prepares bool) {
 		return err == nil
 	})
 	return u.String(), prepares
+}
+
+// MeetsPrepared has all connections of a pool but the first meet a statement of the name that pgx
+// gives sql, as behind a pooler that hands one connection's prepared statements to another.
+func MeetsPrepared(sql string) func(*pgxpool.Config) {
+	return func(c *pgxpool.Config) {
+		var connections atomic.Int64
+		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			if connections.Add(1) < 2 {
+				return nil
+			}
+			sum := sha256.Sum256([]byte(sql))
+			_, err := conn.Exec(ctx, fmt.Sprintf("PREPARE stmtcache_%x AS SELECT 1", sum[:24]))
+			return err
+		}
+	}
 }
