@@ -38,6 +38,7 @@ func TestPooler(t *testing.T) {
 // connection meets those of another. Migrate says so at the start, with what to set.
 func TestMigrateNamesThePooler(t *testing.T) {
 	pool := openPool(t, pgtest.MeetsPrepared(pgkit.AskSQL))
+	pgtest.Connect(t, pool, 2) // a busy machine may take longer for one than Migrate waits
 	q := must.Get(New(pool, "mail", nil))
 	if err := q.Migrate(t.Context()); err == nil || !strings.Contains(err.Error(), "QueryExecModeExec") {
 		t.Errorf("Migrate: %v, want an error that names the pooler and the mode", err)

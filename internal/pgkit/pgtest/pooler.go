@@ -119,6 +119,14 @@ func Pooler(t *testing.T, db *testpg.Database) (addr string, prepares bool) {
 	return u.String(), prepares
 }
 
+// Connect makes n connections of a pool, so that nobody waits for them later.
+func Connect(tb testing.TB, pool *pgxpool.Pool, n int) {
+	tb.Helper()
+	for range n {
+		defer must.Get(pool.Acquire(tb.Context())).Release()
+	}
+}
+
 // MeetsPrepared has all connections of a pool but the first meet a statement of the name that pgx
 // gives sql, as behind a pooler that hands one connection's prepared statements to another.
 func MeetsPrepared(sql string) func(*pgxpool.Config) {
