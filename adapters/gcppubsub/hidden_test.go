@@ -64,6 +64,7 @@ func TestHiddenAlready(t *testing.T) {
 		{name: "Pub/Sub's default", visibility: 30 * s, pulled: pulled{}, extended: true, left: 30 * s},
 		// A worker that dies would hide its messages for longer than it was told to.
 		{name: "longer", visibility: 30 * s, pulled: pulled{own: 31 * s}, extended: true, left: 30 * s},
+		{name: "longer, less the pull", visibility: 30 * s, pulled: pulled{own: 31 * s, took: s}, extended: true, left: 30 * s},
 		{name: "not told", visibility: 10 * s, pulled: pulled{err: status.Error(codes.PermissionDenied, "x")}, extended: true, left: 10 * s},
 		{name: "away", visibility: 10 * s, pulled: pulled{err: status.Error(codes.Unavailable, "x")}, extended: true, left: 10 * s},
 	} {

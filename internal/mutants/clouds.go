@@ -6,6 +6,11 @@ package main
 
 var clouds = []mutant{
 	{
+		File: "adapters/gcppubsub/receive.go", Text: "own > visibility || took", With: "took",
+		Package: "adapters/gcppubsub", Test: "TestHiddenAlready",
+		Why: "a worker that dies hides its messages for longer than it was told to",
+	},
+	{
 		File: "adapters/awssqs/internal/leansqs/attempt.go", Text: "\t\tout = k.fresh()\n", With: "",
 		Package: "adapters/awssqs/internal/leansqs", Test: "FuzzAnswers",
 		Why: "what the scanner had read of an odd answer stays under what the SDK reads of it",
