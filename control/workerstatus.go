@@ -50,7 +50,8 @@ type WorkerStatus struct {
 	Outcomes map[string]uint64
 	// Durations are those of the handlers in the last five minutes, by the type of job.
 	Durations map[string]Quantiles
-	// HeadWait is how long the last job waited that ran for the first time.
+	// HeadWait is how long the last job waited that ran for the first time, in the last five
+	// minutes; 0 = none did.
 	HeadWait time.Duration
 	// Rate is how many deliveries ended a minute, over the last five.
 	Rate float64

@@ -422,8 +422,10 @@ func (p *patient) checkSettings(r *report) {
 	if !r.asked(err) {
 		return
 	}
-	if c := p.do.Card; c != nil {
-		seats = append(slices.Clone(seats), WorkerState{Owner: "the new deployment", State: string(onceq.StateRunning), Status: c})
+	if p.do.Card != nil {
+		c := *p.do.Card
+		c.Partial = c.Partial || len(c.Types) == 0 // the file of a card has no list of types
+		seats = append(slices.Clone(seats), WorkerState{Owner: "the new deployment", State: string(onceq.StateRunning), Status: &c})
 	}
 	w := SumUp(seats)
 	const one = "give all workers of the queue one "

@@ -190,7 +190,7 @@ func (l *TimeLine) addSaved(r *dedupe.Record) {
 // whose worker went silent.
 func (l *TimeLine) addDoubts() {
 	r := l.Record
-	if r == nil || r.Status != dedupe.Done {
+	if r == nil {
 		return
 	}
 	for _, a := range r.Past {

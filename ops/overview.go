@@ -1,7 +1,11 @@
 package ops
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/onceq/onceq"
@@ -70,7 +74,8 @@ type WorkerTotals struct {
 	FullFor, Stands time.Duration
 	// Scopes, Versions, Retentions and Interrupted are the owners of the live workers by what their
 	// cards say of these settings. More than one of Scopes means that jobs are done once for each
-	// of them.
+	// of them. Workers of one Scope that have the keys of a type elsewhere stand apart: "orders
+	// with charge in payments".
 	Scopes, Versions map[string][]string
 	Retentions       map[time.Duration][]string
 	Interrupted      map[string][]string
@@ -114,6 +119,7 @@ func SumUp(seats []WorkerState) WorkerTotals {
 		Scopes: map[string][]string{}, Versions: map[string][]string{}, Retentions: map[time.Duration][]string{}, Interrupted: map[string][]string{},
 	}
 	held, free := 0, false
+	var places []placed
 	for i := range seats {
 		s := &seats[i]
 		if s.State == StateDead {
@@ -131,6 +137,7 @@ func SumUp(seats []WorkerState) WorkerTotals {
 			continue
 		}
 		w.compare(s)
+		places = place(places, s)
 		w.minute(c)
 		held += c.Held
 		if full := fullFor(c); full <= 0 {
@@ -186,6 +193,7 @@ func SumUp(seats []WorkerState) WorkerTotals {
 		w.raiseHeadWait(w.Stands)
 	}
 	w.full(seats)
+	w.scopes(places)
 	return w
 }
 
@@ -247,10 +255,44 @@ func (w *WorkerTotals) minute(c *control.WorkerStatus) {
 	}
 }
 
+// placed are workers that have their keys in the same scopes, and the card of one of them.
+type placed struct {
+	card   *control.WorkerStatus
+	owners []string
+}
+
+// place adds a live worker to those that have their keys where it has.
+func place(all []placed, s *WorkerState) []placed {
+	for i := range all {
+		p := &all[i]
+		if _, _, _, differ := controlstore.Apart(p.card, s.Status); p.card.Scope == s.Status.Scope && !differ {
+			p.owners = append(p.owners, s.Owner)
+			return all
+		}
+	}
+	return append(all, placed{s.Status, []string{s.Owner}})
+}
+
+// scopes names the places. The one with the most workers of a Scope has its name alone.
+func (w *WorkerTotals) scopes(all []placed) {
+	slices.SortStableFunc(all, func(a, b placed) int {
+		return cmp.Or(cmp.Compare(len(b.owners), len(a.owners)), strings.Compare(slices.Min(a.owners), slices.Min(b.owners)))
+	})
+	for i, p := range all {
+		name := p.card.Scope
+		for _, most := range all[:i] {
+			if typ, _, in, differ := controlstore.Apart(most.card, p.card); most.card.Scope == p.card.Scope && differ {
+				name = fmt.Sprintf("%s with %s in %s", name, cmp.Or(typ, "jobs of no type"), in)
+				break
+			}
+		}
+		w.Scopes[name] = append(w.Scopes[name], p.owners...)
+	}
+}
+
 // compare notes the settings of a live worker.
 func (w *WorkerTotals) compare(s *WorkerState) {
 	c := s.Status
-	w.Scopes[c.Scope] = append(w.Scopes[c.Scope], s.Owner)
 	w.Versions[c.Version] = append(w.Versions[c.Version], s.Owner)
 	if c.Retention > 0 {
 		w.Retentions[c.Retention] = append(w.Retentions[c.Retention], s.Owner)

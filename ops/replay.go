@@ -340,7 +340,7 @@ func (p *ReplayPlan) judge(l *dlq.Planned, r *dedupe.Record) {
 
 // restOf is what the audit has of the letters that the plan does not list.
 func restOf(p *dlq.Plan) string {
-	if p.Rest == nil || p.Rest.Filter.Max > 0 {
+	if p.Rest == nil || p.Rest.Filter.Max > 0 && len(p.Letters) >= p.Rest.Filter.Max {
 		return ""
 	}
 	return "what fits of about " + strconv.Itoa(p.Rest.About) + " more"

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/ops"
 )
@@ -122,8 +123,17 @@ func (a *ask) warningList(q *ops.BoardQueue) (ws []string) {
 	if w.Dead > 0 {
 		add("%s died in the last day with jobs in hand; others take these over.", count(w.Dead, "worker"))
 	}
-	if w.Stands > time.Minute {
-		add("No worker has begun a job for %s.", span(w.Stands))
+	for _, by := range [...][2]string{{onceq.ReasonLocal, "The program itself"}, {onceq.ReasonBreaker, "A breaker of the program"}} {
+		if n := w.Paused[by[0]]; n > 0 {
+			add("%s has paused %s.", by[1], count(n, "worker"))
+		}
+	}
+	switch {
+	case w.Full == 0:
+	case w.Full < w.Live:
+		add("All slots of %s of %s are busy, and nothing has begun there for %s.", count(w.Full, "worker"), number(w.Live), span(w.FullFor))
+	default:
+		add("No worker has begun a job for %s.", span(w.FullFor))
 	}
 	if d := q.Depth; w.Live == 0 && q.WorkersErr == nil && d != nil && d.Visible > 0 {
 		add("Jobs wait, and no worker is live.")

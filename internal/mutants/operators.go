@@ -347,7 +347,7 @@ var operators = []mutant{
 		Why: "each worker of a fleet tells of the same old one, for a month",
 	},
 	{
-		File: "internal/steering/others.go", Text: "if own.Partial || other.Partial {", With: "if false {",
+		File: "internal/controlstore/apart.go", Text: "if own.Partial || other.Partial || ", With: "if ",
 		Package: "internal/coretest/jobs", Test: "TestNeighboursKeys",
 		Why: "a card that was cut short wakes somebody at night",
 	},
@@ -365,7 +365,7 @@ var operators = []mutant{
 	},
 	{
 		File: "cmd/onceq/internal/cli/queuerules.go",
-		Text: "r.Slots < slots && (least", With: "r.Slots > slots && (least",
+		Text: "r.Slots < made.Slots && (least", With: "r.Slots > made.Slots && (least",
 		Package: "cmd/onceq/internal/cli", Test: "TestRuleWords",
 		Why: "the lowest limit holds, so a higher one changes nothing",
 	},
@@ -410,5 +410,30 @@ var operators = []mutant{
 		Text: `m.CorrelationID == "" && m.Dead == nil`, With: `m.CorrelationID == ""`,
 		Package: "internal/coretest/jobs", Test: "TestCorrelation",
 		Why: "a letter whose metadata is changed has no valid signature, and its replay does not reopen the failure",
+	},
+	{
+		File: "ops/overview.go", Text: "p.card.Scope == s.Status.Scope && !differ", With: "p.card.Scope == s.Status.Scope && (!differ || true)",
+		Package: "cmd/onceq/internal/cli", Test: "TestScopesOfTypesDiffer",
+		Why: "workers whose types have their keys elsewhere do these jobs once for each place, and no screen says so",
+	},
+	{
+		File: "internal/steering/card.go", Text: "if now.Sub(c.last) >= rateOver {", With: "if false {",
+		Package: "internal/coretest/operating", Test: "TestHeadWaitOnCard",
+		Why: "what waited an hour ago says nothing of what waits now",
+	},
+	{
+		File: "cmd/onceq/internal/cli/queuerules.go", Text: "		if last != nil {\n			return", With: "		if false {\n			return",
+		Package: "cmd/onceq/internal/cli", Test: "TestStillPaused",
+		Why: "who ends one pause of two is told that the queue goes on",
+	},
+	{
+		File: "cmd/onceq/internal/cli/queue.go", Text: "w.Paused[onceq.ReasonLocal]; n > 0", With: "w.Paused[onceq.ReasonLocal]; false",
+		Package: "cmd/onceq/internal/cli", Test: "TestWhoIsPaused",
+		Why: "a queue whose workers are all paused by their program looks healthy",
+	},
+	{
+		File: "ops/key.go", Text: "	if r == nil {\n		return\n	}\n	for _, a := range r.Past", With: "	if r == nil || r.Status != dedupe.Done {\n		return\n	}\n	for _, a := range r.Past",
+		Package: "cmd/onceq/internal/cli", Test: "TestPerhapsTwiceAnyEnd",
+		Why: "a failed job that a worker may have done before it went silent is replayed, and perhaps done twice",
 	},
 }

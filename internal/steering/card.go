@@ -117,6 +117,14 @@ func (c *cards) head(js []engine.Job) {
 	}
 }
 
+// headWait is what head has noted. A wait of long ago says nothing of what waits now.
+func (c *cards) headWait(now time.Time) time.Duration {
+	if now.Sub(c.last) >= rateOver {
+		return 0
+	}
+	return c.wait
+}
+
 // waited is how long a job waited that runs for the first time, where the broker tells.
 func waited(j *engine.Job) (time.Duration, bool) {
 	if j.Attempt > 1 || j.Message == nil || j.Message.Published.IsZero() {

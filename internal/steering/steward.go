@@ -428,7 +428,7 @@ func (s *Steward) describe(g Glance) *control.WorkerStatus {
 	c := &control.WorkerStatus{
 		Host: hostName(), PID: os.Getpid(), Version: version(), Scope: s.c.Scope, Types: s.c.Types, Scopes: s.c.Scopes,
 		Started: s.card.began, At: now, Slots: g.Slots, Busy: g.Busy, Held: g.Held, State: g.State,
-		Rules: s.seen.Load(), HeadWait: s.card.wait, Outcomes: g.Outcomes,
+		Rules: s.seen.Load(), HeadWait: s.card.headWait(now), Outcomes: g.Outcomes,
 		Outage: g.Outage, OutageSince: g.Since, Paused: g.Paused, LimitedBy: g.LimitedBy, Limiters: g.Limiters,
 	}
 	c.FullSince = fullSince(&g, js)

@@ -95,3 +95,26 @@ func TestCardScopes(t *testing.T) {
 		}
 	}, rig.Steered, rig.With(func(c *rig.Setup) { c.Handler = h }))
 }
+
+// TestHeadWaitOnCard: a card says how long the last new job has waited, and forgets it: what waited
+// an hour ago says nothing of what waits now.
+func TestHeadWaitOnCard(t *testing.T) {
+	h := func(context.Context, *onceq.Job) error { rig.Takes(40 * time.Second); return nil }
+	rig.Bubble(t, h, func(r *rig.Rig) {
+		r.Send("a")
+		rig.Pass(90 * time.Second)
+		r.Start()
+		rig.Pass(30 * time.Second)
+		if w := seatsOf(r)[0].Status.HeadWait; w < 90*time.Second || w > 100*time.Second {
+			t.Errorf("it has waited for %v", w)
+		}
+		rig.Pass(4 * time.Minute)
+		if w := seatsOf(r)[0].Status.HeadWait; w < 90*time.Second {
+			t.Errorf("within five minutes the card says %v", w)
+		}
+		rig.Pass(time.Minute)
+		if w := seatsOf(r)[0].Status.HeadWait; w != 0 {
+			t.Errorf("minutes later the card says %v", w)
+		}
+	}, rig.Steered)
+}

@@ -47,7 +47,7 @@ func (a *app) auditCommand() *cobra.Command {
 				case !e.Ended.IsZero():
 					result = pairs(e.Result)
 				}
-				r.Add(e.ID, viewAct(&e), e.ID, a.out.Time(e.Began), out.Text(e.By), out.Text(e.Act), out.Or(e.Queue), out.Or(e.Object), result, out.Text(e.Reason))
+				r.Add(e.ID, viewAct(&e), e.ID, a.out.Time(e.Began), out.Text(e.By), out.Text(e.Act), out.Or(e.Queue), out.Cut(out.Or(e.Object), shownObject), result, out.Text(e.Reason))
 			}
 			return a.show(r)
 		}),
@@ -57,10 +57,14 @@ func (a *app) auditCommand() *cobra.Command {
 	return c
 }
 
+// shownObject is what a column shows of what was acted on, such as a scope with its key, and of
+// what came of it.
+const shownObject = 64
+
 func pairs(m map[string]string) string {
 	var l []string
 	for _, k := range slices.Sorted(maps.Keys(m)) {
-		l = append(l, fmt.Sprintf("%s %s", out.Text(k), out.Text(m[k])))
+		l = append(l, fmt.Sprintf("%s %s", out.Text(k), out.Cut(out.Text(m[k]), shownObject)))
 	}
 	if len(l) == 0 {
 		return "done"

@@ -49,6 +49,8 @@ func (a *app) bringBack(ctx context.Context, queue, file, flag, what string, nee
 		}
 		defer f.Close()
 		in = f
+	} else {
+		in = &interruptible{ctx, in}
 	}
 	w, err := a.open(ctx, needs, queue)
 	if err != nil {
@@ -84,6 +86,8 @@ func (a *app) bringBack(ctx context.Context, queue, file, flag, what string, nee
 		return e
 	}
 	switch {
+	case isInterrupted(ctx):
+		return exit(exitInterrupted, "interrupted; run it again, which does no harm")
 	case err != nil && ctx.Err() == nil && got.Sent > 0:
 		return exit(exitPartly, "%w; run it again, which does no harm", err)
 	case err != nil:

@@ -94,3 +94,13 @@ func flagged(name, value string) string {
 	}
 	return "--" + name + " " + quote(value)
 }
+
+// What a column shows of a key, and of a type or class. All of it is in the JSON, and in dlq show.
+const (
+	shownKey  = 48
+	shownName = 24
+)
+
+// cutKey and cutName are what a column shows of a text, or None.
+func cutKey(s string) string  { return out.Cut(out.Or(s), shownKey) }
+func cutName(s string) string { return out.Cut(out.Or(s), shownName) }

@@ -124,12 +124,6 @@ func lettersFailed(err error) error {
 	return usable(err)
 }
 
-// What a column shows of a key, and of a type or class. All of it is in the JSON, and in dlq show.
-const (
-	shownKey  = 48
-	shownName = 24
-)
-
 // copiesLine says why a queue's own count is higher than that of its letters; empty = it is not.
 func copiesLine(copies int) string {
 	if copies == 0 {
@@ -164,7 +158,7 @@ func (a *app) letterListCommand() *cobra.Command {
 				v := viewLetter(e)
 				copies += e.Copies
 				r.Add(out.Text(v.Key), v,
-					a.out.Date(e.At())+" "+a.out.Time(e.At()), out.Cut(out.Or(v.Key), shownKey), out.Cut(out.Or(v.Type), shownName), out.Cut(out.Text(v.Class), shownName),
+					a.out.Date(e.At())+" "+a.out.Time(e.At()), cutKey(v.Key), cutName(v.Type), cutName(v.Class),
 					v.Group, out.Int(v.Attempts), out.Cut(out.Text(firstLine(v.LastErr)), 60),
 				)
 				if r.Next == "" && v.Key != "" {
@@ -229,7 +223,7 @@ func (a *app) showGroups(name string, gs dlq.Groups, failed error) error {
 			last = g.Newest
 		}
 		r.Add(g.Group, viewGroup(g),
-			g.Group, out.Cut(out.Text(g.Class), shownName), typesOf(g.Types), out.Int(g.Count), a.out.Time(g.Oldest), a.out.Time(g.Newest), out.Cut(out.Text(g.Error), 70),
+			g.Group, cutName(g.Class), typesOf(g.Types), out.Int(g.Count), a.out.Time(g.Oldest), a.out.Time(g.Newest), out.Cut(out.Text(g.Error), 70),
 		)
 	}
 	r.Next = "onceq queue ls"

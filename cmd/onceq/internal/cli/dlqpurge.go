@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -91,12 +92,15 @@ func (a *app) purgeLetters(ctx context.Context, w *world, spec ops.PurgeSpec, p 
 		}
 	}
 	name, n := spec.Queue, p.Count(dlq.Take)
-	text := fmt.Sprintf("plan %s (frozen %s): %s of %s would be removed; %s stay", p.ID, a.out.Time(p.Made), out.Plural(n, "letter", "letters"), out.Text(p.Queue), out.Int(p.Unchosen))
+	text := fmt.Sprintf("plan %s (frozen %s): %s of %s would be removed; %s stay", p.ID, a.until(p.Made), out.Plural(n, "letter", "letters"), out.Text(p.Queue), out.Int(p.Unchosen))
 	if line := a.restLine(p, "removed"); line != "" {
 		text += "\n" + line
 	}
 	if dry {
-		next := fmt.Sprintf("onceq dlq purge %s --dry-run=false -f FILE --reason TEXT", name)
+		chosen := f.again()
+		if spec.All {
+			chosen = " --all" + chosen
+		}
 		if plan != "" {
 			if p.Rest != nil {
 				p.Rest.Match = f.match
@@ -104,8 +108,9 @@ func (a *app) purgeLetters(ctx context.Context, w *world, spec ops.PurgeSpec, p 
 			if err := writePlan(plan, p); err != nil {
 				return err
 			}
-			next += " --plan " + quote(plan)
+			chosen = " --plan " + quote(plan)
 		}
+		next := fmt.Sprintf("onceq dlq purge %s%s --dry-run=false -f FILE --reason TEXT", name, chosen)
 		if err := a.show(out.Result{Lines: append(strings.Split(text, "\n"), "nothing was removed"), Value: viewPlan(name, p, nil, plan), Next: next}); err != nil {
 			return err
 		}
@@ -200,7 +205,7 @@ func (a *app) exportCommand() *cobra.Command {
 				return exit(exitUsage, "-f is missing: the new file, or - for the output")
 			}
 			if filter.Max == 0 {
-				filter.Max = dlq.DefaultMaxHeld
+				filter.Max = math.MaxInt // all that can be held; where there are more, it says so
 			}
 			w, err := a.open(ctx, needDead, args[0])
 			if err != nil {
@@ -296,7 +301,7 @@ func viewRedrive(t *places.Redrive, audit string) redriveView {
 func (a *app) startRedrive(ctx context.Context, w *world, t ops.Target, tasks []places.Redrive, speed int, reason string) error {
 	for i := range tasks {
 		if tasks[i].IsRunning() {
-			return exit(exitRefused, "a redrive of these letters runs since %s, %s moved; --cancel ends it", a.out.Time(tasks[i].Started), out.Int(tasks[i].Moved))
+			return exit(exitRefused, "a redrive of these letters runs since %s, %s moved; --cancel ends it", a.until(tasks[i].Started), out.Int(tasks[i].Moved))
 		}
 	}
 	q := question{Plan: "SQS moves ALL letters of " + t.Name + " back, without a plan", Want: t.Name, Act: "redrive all of them", Bounded: true}

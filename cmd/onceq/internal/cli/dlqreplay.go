@@ -267,31 +267,6 @@ func readPlan(file string) (*dlq.Plan, error) {
 	return &p, nil
 }
 
-// restLine says what becomes of letters that a plan does not list; empty = there are none.
-func (a *app) restLine(p *dlq.Plan, done string) string {
-	r := p.Rest
-	switch {
-	case r == nil:
-		return ""
-	case r.Filter.Max > 0 && r.About > 0:
-		return fmt.Sprintf("  about %s more were not looked at, because --max is reached", out.Int(r.About))
-	case r.Filter.Max > 0:
-		return ""
-	case r.About > 0:
-		return fmt.Sprintf("  about %s more were not looked at: those that the filters choose, and that failed before %s, are %s too", out.Int(r.About), a.out.Time(p.Made), done)
-	}
-	return fmt.Sprintf("  there may be more: those that the filters choose, and that failed before %s, are %s too", a.out.Time(p.Made), done)
-}
-
-// reach is how many letters an act may reach, as its question names them.
-func reach(p *dlq.Plan, n int, act string) (want, text string) {
-	text = act + " " + out.Plural(n, "letter", "letters")
-	if p.Rest == nil || p.Rest.Filter.Max > 0 {
-		return strconv.Itoa(n), text
-	}
-	return strconv.Itoa(n + p.Rest.About), text + ", and what fits of about " + out.Int(p.Rest.About) + " more"
-}
-
 // writePlan keeps a plan in a new file.
 func writePlan(file string, p *dlq.Plan) error {
 	b, err := json.MarshalIndent(p, "", " ")
@@ -330,7 +305,7 @@ func (a *app) openTo(ctx context.Context, w *world, name string) (broker.Sender,
 func (a *app) dryRun(ctx context.Context, w *world, o *replaying, p *ops.ReplayPlan, shown []edited, incomplete error) error {
 	name := p.Spec.Queue
 	text := a.planText(ctx, w, o, p, shown)
-	next := fmt.Sprintf("onceq dlq replay %s%s --reason TEXT", name, o.flagsAgain(p))
+	next := fmt.Sprintf("onceq dlq replay %s%s --reason TEXT", name, o.flagsAgain(p, a.hold))
 	if o.plan != "" {
 		if p.Rest != nil {
 			p.Rest.Match = o.match
@@ -338,7 +313,8 @@ func (a *app) dryRun(ctx context.Context, w *world, o *replaying, p *ops.ReplayP
 		if err := writePlan(o.plan, p.Plan); err != nil {
 			return err
 		}
-		next = fmt.Sprintf("onceq dlq replay %s --plan %s --reason TEXT", name, quote(o.plan))
+		o.filters = filters{} // the plan has chosen
+		next = fmt.Sprintf("onceq dlq replay %s --plan %s%s --reason TEXT", name, quote(o.plan), o.flagsAgain(p, a.hold))
 	}
 	lines := append(strings.Split(text, "\n"), "nothing was sent")
 	var ids []string
@@ -355,20 +331,41 @@ func (a *app) dryRun(ctx context.Context, w *world, o *replaying, p *ops.ReplayP
 // with.
 const proposedCanary = 5
 
-// flagsAgain are the filters as flags.
-func (o *replaying) flagsAgain(p *ops.ReplayPlan) string {
+// flagsAgain are the flags of a dry run for the act.
+func (o *replaying) flagsAgain(p *ops.ReplayPlan, hold int) string {
 	var b strings.Builder
-	for _, f := range [...][2]string{
-		{"class", o.class}, {"group", o.group}, {"type", o.typ}, {"key", o.key}, {"since", o.since}, {"until", o.until}, {"match", o.match}, {"edit", o.edit}, {"to", o.to},
-	} {
+	b.WriteString(o.again())
+	for _, f := range [...][2]string{{"edit", o.edit}, {"to", o.to}, {"rate", o.rate}} {
 		if f[1] != "" {
 			b.WriteString(" " + flagged(f[0], f[1]))
 		}
 	}
-	if o.most > 0 {
-		fmt.Fprintf(&b, " --max %d", o.most)
+	for _, f := range [...]struct {
+		name string
+		set  bool
+	}{{"expired", o.expired}, {"unproven", o.unproven}, {"vouch", o.vouch}} {
+		if f.set {
+			b.WriteString(" --" + f.name)
+		}
 	}
-	if p.Count(dlq.Take) > proposedCanary || p.Rest != nil && o.most == 0 {
+	if hold > 0 {
+		fmt.Fprintf(&b, " --hold %d", hold)
+	}
+	switch {
+	case o.canary > 0 || o.ramp:
+		if o.canary > 0 {
+			fmt.Fprintf(&b, " --canary %d", o.canary)
+		}
+		if o.ramp {
+			b.WriteString(" --ramp")
+		}
+		if o.canaryWait > 0 {
+			fmt.Fprintf(&b, " --canary-wait %v", o.canaryWait)
+		}
+		if o.canaryAny {
+			b.WriteString(" --canary-any")
+		}
+	case p.Count(dlq.Take) > proposedCanary || p.Rest != nil && o.most == 0:
 		fmt.Fprintf(&b, " --canary %d --ramp", proposedCanary)
 	}
 	return b.String()
@@ -380,7 +377,7 @@ func (a *app) planText(ctx context.Context, w *world, o *replaying, p *ops.Repla
 	if o.to != "" {
 		to = o.to
 	}
-	all := []string{fmt.Sprintf("plan %s (frozen %s): %s → %s", p.ID, a.out.Time(p.Made), out.Plural(len(p.Letters), "letter", "letters"), out.Text(to))}
+	all := []string{fmt.Sprintf("plan %s (frozen %s): %s → %s", p.ID, a.until(p.Made), out.Plural(len(p.Letters), "letter", "letters"), out.Text(to))}
 	var parts []string
 	part := func(n int, text string) {
 		if n > 0 {
@@ -433,13 +430,10 @@ func (a *app) workersLine(ctx context.Context, w *world, p *ops.ReplayPlan) stri
 		q := &states[0]
 		line := fmt.Sprintf("workers: %d live", q.Totals().Live)
 		if q.Paused != nil {
-			line += ", PAUSED until " + a.out.Time(q.Paused.Until)
-		} else if r := q.PausedPart(); r != nil {
-			what := "scope " + r.Scope
-			if r.Type != "" {
-				what = "type " + r.Type
-			}
-			line += ", " + out.Text(what) + " PAUSED until " + a.out.Time(r.Until)
+			line += ", PAUSED until " + a.until(q.Paused.Until)
+		}
+		for r := range pausedParts(q) {
+			line += ", " + ruled(r) + " PAUSED until " + a.until(r.Until)
 		}
 		parts = append(parts, line)
 	}

@@ -35,7 +35,7 @@ func (a *app) doctorCommand() *cobra.Command {
 				return exit(exitUsage, "--not-before: %v is negative", do.NotBefore)
 			}
 			var err error
-			if do.Card, err = a.readCard(card); err != nil {
+			if do.Card, err = a.readCard(ctx, card); err != nil {
 				return err
 			}
 			a.old = true // the check of the table says it
@@ -106,7 +106,7 @@ func (a *app) doctor(ctx context.Context, w *world, do *ops.DoctorOptions) error
 }
 
 // readCard reads the settings of a deployment; no name is none.
-func (a *app) readCard(name string) (*control.WorkerStatus, error) {
+func (a *app) readCard(ctx context.Context, name string) (*control.WorkerStatus, error) {
 	if name == "" {
 		return nil, nil
 	}
@@ -116,11 +116,14 @@ func (a *app) readCard(name string) (*control.WorkerStatus, error) {
 	var b []byte
 	var err error
 	if name == "-" {
-		b, err = io.ReadAll(a.io.In)
+		b, err = io.ReadAll(&interruptible{ctx, a.io.In})
 	} else {
 		b, err = os.ReadFile(name)
 	}
-	if err != nil {
+	switch {
+	case isInterrupted(ctx):
+		return nil, exit(exitInterrupted, "interrupted; nothing was done")
+	case err != nil:
 		return nil, exit(exitUsage, "--card: %w", err)
 	}
 	b = bytes.TrimSpace(b)

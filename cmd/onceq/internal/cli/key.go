@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -186,8 +187,8 @@ func (a *app) listKeys(ctx context.Context, q dedupe.Query, statuses []dedupe.St
 				r.Items = append(r.Items, viewRecord(rec))
 			default:
 				r.Rows = append(r.Rows, []string{
-					out.Text(rec.Key.Scope), out.Text(rec.Key.Key), rec.Status.String(), out.Int(rec.Attempt), strconv.FormatUint(rec.Fence, 10),
-					a.out.Time(rec.Updated), out.Or(rec.ErrClass), out.Cut(out.Text(firstLine(rec.LastErr)), 60),
+					out.Text(rec.Key.Scope), cutKey(rec.Key.Key), rec.Status.String(), out.Int(rec.Attempt), strconv.FormatUint(rec.Fence, 10),
+					a.out.Time(rec.Updated), cutName(rec.ErrClass), out.Cut(out.Text(firstLine(lastErr(rec))), 60),
 				})
 			}
 			if r.Next == "" {
@@ -210,6 +211,14 @@ func (a *app) listKeys(ctx context.Context, q dedupe.Query, statuses []dedupe.St
 	return nil
 }
 
+// lastErr is a record's last error. A job that was interrupted had none.
+func lastErr(r *dedupe.Record) string {
+	if r.LastErr == "" && r.Status == dedupe.Parked && r.Owner != "" {
+		return r.Owner + " went silent amid it"
+	}
+	return r.LastErr
+}
+
 // scanned turns the price of a scan into a refusal.
 func scanned(err error) error {
 	e := (*ops.ScanError)(nil)
@@ -229,7 +238,7 @@ func (a *app) forgetCommand() *cobra.Command {
 	var queue string
 	var force bool
 	c := &cobra.Command{
-		Use: "forget [SCOPE] KEY", Short: "Remove a key's record: its next message runs as if it were the first", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeScope,
+		Use: "forget [SCOPE] KEY", Short: "Remove a key's record: its next message, if one comes, runs as if it were the first", Args: cobra.RangeArgs(1, 2), ValidArgsFunction: a.completeScope,
 		RunE: a.run(func(ctx context.Context, args []string) error {
 			return a.word(ctx, args, queue, fence, "forget it, so that it may run again", func(ctx context.Context, w *world, k dedupe.Key, reason string) (string, error) {
 				return w.Forget(ctx, ops.ForgetSpec{Key: k, Fence: fence, Force: force, Reason: reason})
@@ -245,6 +254,19 @@ func (a *app) wordFlags(c *cobra.Command, fence *uint64, queue *string) {
 	c.Flags().Uint64Var(fence, "fence", 0, "the record's fence, as key show has it (required)")
 	c.Flags().StringVar(queue, "queue", "", "look for the key in this queue's scopes")
 	a.reasonFlag(c)
+}
+
+// runsNothing says that to forget a record runs nothing by itself. Only a job that waits has a
+// message that comes for sure.
+func runsNothing(r *dedupe.Record, queue string) string {
+	const acked = "where its message was acked, this runs nothing: "
+	switch {
+	case r.Status == dedupe.Done, ops.IsCancelled(r):
+		return acked + "send it again"
+	case r.Status == dedupe.Failed, r.Status == dedupe.Parked:
+		return acked + fmt.Sprintf("its letter does (onceq dlq replay %s %s)", cmp.Or(queue, "QUEUE"), flagged("key", r.Key.Key))
+	}
+	return ""
 }
 
 // word asks for and carries out an operator's word on one record.
@@ -281,6 +303,9 @@ func (a *app) word(ctx context.Context, args []string, queue string, fence uint6
 		return usable(err)
 	}
 	v := doneView{Scope: k.Scope, Key: k.Key, Status: status, Audit: audit}
-	line := fmt.Sprintf("%s %s is %s now   audit %s", out.Text(k.Scope), out.Text(k.Key), status, audit)
-	return a.show(out.Result{Lines: []string{line}, Value: v, IDs: []string{audit}, Next: suggest("key show", "", k.Scope, k.Key)})
+	lines := []string{fmt.Sprintf("%s %s is %s now   audit %s", out.Text(k.Scope), out.Text(k.Key), status, audit)}
+	if text := runsNothing(l.Record, cmp.Or(queue, w.ownerQueue(ctx, k))); text != "" {
+		lines = append(lines, text)
+	}
+	return a.show(out.Result{Lines: lines, Value: v, IDs: []string{audit}, Next: suggest("key show", "", k.Scope, k.Key)})
 }

@@ -436,7 +436,7 @@ func (a *app) showResolved(all []*resolution, o *resolving, err error) error {
 			left++
 			v.Status = ""
 		}
-		res.Add(r.audit, v, out.Text(r.Key.Scope), out.Text(r.Key.Key), out.Or(v.Status), out.Or(r.letter), out.Or(r.audit), out.Text(r.left))
+		res.Add(r.audit, v, out.Text(r.Key.Scope), cutKey(r.Key.Key), out.Or(v.Status), out.Or(r.letter), out.Or(r.audit), out.Text(r.left))
 	}
 	if e := a.show(res); e != nil {
 		return e

@@ -75,32 +75,6 @@ func (a *app) keyShowCommand() *cobra.Command {
 	return c
 }
 
-// ownerQueue is the queue whose seats know the key's owner: of several queues in a profile the one
-// whose scopes the key's is of. The first one where nobody can tell.
-func (w *world) ownerQueue(ctx context.Context, k dedupe.Key) string {
-	names := w.Names()
-	if len(names) < 2 {
-		return names[0]
-	}
-	for _, name := range names {
-		t, err := w.Target(name)
-		if err != nil {
-			continue
-		}
-		for _, scope := range t.Scopes {
-			if k.Scope == scope || strings.HasPrefix(k.Scope, scope+":") {
-				return name
-			}
-		}
-	}
-	for _, name := range names {
-		if scopes, err := w.Scopes(ctx, name); err == nil && slices.Contains(scopes, k.Scope) {
-			return name
-		}
-	}
-	return names[0]
-}
-
 func (a *app) showKey(l *ops.TimeLine, queue string, verbose, looked bool, effect string) error {
 	name := out.Text(l.Key.Scope) + " " + out.Text(l.Key.Key)
 	v := keyView{Scope: l.Key.Scope, Key: l.Key.Key, Status: "none"}

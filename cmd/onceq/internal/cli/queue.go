@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -169,7 +170,7 @@ func unlike[K comparable](what string, by map[K][]string, text func(K) string) s
 	for i, k := range keys {
 		owners := slices.Sorted(slices.Values(by[k]))
 		parts[i] = fmt.Sprintf("%s (%d", out.Or(text(k)), len(owners))
-		if i > 0 { // the few are those to look for
+		if i > 0 || len(by[keys[1]]) == len(owners) { // the few are those to look for, if they are few
 			parts[i] += ": " + out.Text(strings.Join(owners[:min(3, len(owners))], ", "))
 			if len(owners) > 3 {
 				parts[i] += ", …"
@@ -214,6 +215,9 @@ func (a *app) stateOf(q *ops.QueueState) string {
 	if n := w.Paused[onceq.ReasonBreaker]; n > 0 {
 		words = append(words, fmt.Sprintf("a breaker has paused %s", out.Plural(n, "worker", "workers")))
 	}
+	if n := w.Paused[onceq.ReasonLocal]; n > 0 {
+		words = append(words, fmt.Sprintf("%s paused by the program itself", out.Plural(n, "worker is", "workers are")))
+	}
 	for _, what := range [...]string{"store", "queue"} {
 		if n := w.Outages[what]; n > 0 {
 			words = append(words, fmt.Sprintf("OUTAGE: the %s does not answer %s", what, out.Plural(n, "worker", "workers")))
@@ -223,11 +227,14 @@ func (a *app) stateOf(q *ops.QueueState) string {
 		words = append(words, text)
 	}
 	words = append(words, differences(&w)...)
-	if r := q.PausedPart(); r != nil {
+	for r := range pausedParts(q) {
 		words = append(words, fmt.Sprintf("part paused: %s by %s, until %s", ruled(r), out.Text(r.By), a.until(r.Until)))
 	}
 	if v := q.Limited; v != nil {
 		words = append(words, fmt.Sprintf("limited to %d a worker by %s, until %s", v.Slots, out.Text(v.By), a.until(v.Until)))
+	}
+	if w.Dead > 0 && w.Live == 0 {
+		words = append(words, "no worker lives")
 	}
 	if w.Dead > 0 {
 		words = append(words, fmt.Sprintf("%s dead", out.Plural(w.Dead, "worker", "workers")))
@@ -238,13 +245,24 @@ func (a *app) stateOf(q *ops.QueueState) string {
 	if w.NoRules > 0 {
 		words = append(words, fmt.Sprintf("%s cannot read the rules", out.Plural(w.NoRules, "worker", "workers")))
 	}
-	if w.Live == 0 && len(words) == 0 {
-		return "no worker has a seat here"
+	if w.Live+w.Dead == 0 && q.WorkersErr == nil {
+		words = append(words, "no worker has a seat here")
 	}
 	if len(words) == 0 {
 		return "ok"
 	}
 	return strings.Join(words, "; ")
+}
+
+// pausedParts are the rules that pause a scope or a type alone.
+func pausedParts(q *ops.QueueState) iter.Seq[*control.Rule] {
+	return func(yield func(*control.Rule) bool) {
+		for i := range q.Rules {
+			if r := &q.Rules[i]; r.Do == control.Pause && !r.OfQueue() && !yield(r) {
+				return
+			}
+		}
+	}
 }
 
 func partNames(q *ops.QueueState) (names []string) {
@@ -256,6 +274,11 @@ func partNames(q *ops.QueueState) (names []string) {
 
 // nextOf is the command that leads on from the worst queue.
 func nextOf(states []ops.QueueState) string {
+	for i := range states {
+		if w := states[i].Totals(); w.Full > 0 {
+			return "onceq jobs running " + states[i].Queue
+		}
+	}
 	for i := range states {
 		if q := &states[i]; q.Letters != nil && *q.Letters > 0 {
 			return "onceq dlq group " + q.Queue

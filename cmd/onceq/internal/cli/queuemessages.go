@@ -51,7 +51,7 @@ func (a *app) peekCommand() *cobra.Command {
 				if m.Attempt > 0 {
 					receives = out.Int(m.Attempt)
 				}
-				r.Add(m.ID, v, out.Or(v.Key), out.Or(v.Type), receives, a.out.Time(m.Published), out.Or(m.Group), out.Cut(body(m), 60))
+				r.Add(m.ID, v, cutKey(v.Key), cutName(v.Type), receives, a.out.Time(m.Published), out.Or(m.Group), out.Cut(body(m), 60))
 			}
 			if len(ms) == 0 {
 				r.Next = ""
@@ -172,7 +172,7 @@ func (a *app) sendCommand() *cobra.Command {
 		if audit != "" {
 			line += "   audit " + audit
 		}
-		return a.show(out.Result{Lines: []string{line}, Value: v, IDs: []string{v.Key}, Next: "onceq key show " + out.Text(v.Key)})
+		return a.show(out.Result{Lines: []string{line}, Value: v, IDs: []string{v.Key}, Next: suggest("key show", "", v.Key)})
 	}
 	f := c.Flags()
 	f.StringVar(&typ, "type", "", "the job's type")

@@ -107,10 +107,10 @@ func (a *app) rule(ctx context.Context, r control.Rule, length string, force boo
 	if r.Do == control.Limit {
 		plan = fmt.Sprintf("limit each worker of %s to %d handlers at once until %s: %q", name, r.Slots, a.until(r.Until), r.Reason)
 	}
-	lower := ""
-	if r.Do == control.Limit {
-		if lower = a.lowerLimit(ctx, w, name, r.Slots); lower != "" {
-			plan += "\n  " + lower
+	lower, longer := a.othersHold(ctx, w, name, &r)
+	for _, text := range []string{lower, longer} {
+		if text != "" {
+			plan += "\n  " + text
 		}
 	}
 	if err := a.confirm(ctx, w, question{Plan: plan, Want: name, Act: string(r.Do) + " it", Bounded: true}); err != nil {
@@ -135,42 +135,52 @@ func (a *app) rule(ctx context.Context, r control.Rule, length string, force boo
 		done = fmt.Sprintf("%s of %s paused", ruled(&r), name)
 	}
 	line := fmt.Sprintf("%s until %s, rule %s", done, a.until(r.Until), followed.Rules[0].ID)
+	if longer != "" {
+		line += "\n" + longer
+	}
 	return a.followed(ctx, followed, err, line, fmt.Sprintf("onceq queue resume %s %s --reason TEXT", name, followed.Rules[0].ID))
 }
 
-// lowerLimit says which limit in force is lower than the new one, because that one holds.
-func (a *app) lowerLimit(ctx context.Context, w *world, queue string, slots int) string {
+// othersHold says which rule in force makes a new one mean little: a limit that is lower, and a
+// pause that goes on when this rule has ended, or while it is in force.
+func (a *app) othersHold(ctx context.Context, w *world, queue string, made *control.Rule) (lower, longer string) {
 	rules, err := w.Rules(ctx, queue)
 	if err != nil {
-		return ""
+		return "", ""
 	}
-	var least *control.Rule
+	var least, last *control.Rule
 	for i := range rules {
 		r := &rules[i]
-		if r.Do == control.Limit && r.Slots < slots && (least == nil || r.Slots < least.Slots) {
+		if r.Do == control.Limit && made.Do == control.Limit && r.Slots < made.Slots && (least == nil || r.Slots < least.Slots) {
 			least = r
 		}
+		covers := r.Do == control.Pause && (r.OfQueue() || r.Type == made.Type && r.Scope == made.Scope)
+		if covers && (made.Do == control.Limit || r.Until.After(made.Until)) && (last == nil || r.Until.After(last.Until)) {
+			last = r
+		}
 	}
-	if least == nil {
-		return ""
+	end := func(r *control.Rule) string {
+		return fmt.Sprintf("%s, by %s; end it: onceq queue resume %s %s --reason TEXT", r.ID, out.Text(r.By), queue, r.ID)
 	}
-	return fmt.Sprintf("a limit of %d is lower and holds until %s (%s, by %s; end it: onceq queue resume %s %s --reason TEXT)",
-		least.Slots, a.until(least.Until), least.ID, out.Text(least.By), queue, least.ID)
+	if least != nil {
+		lower = fmt.Sprintf("a limit of %d is lower and holds until %s (%s)", least.Slots, a.until(least.Until), end(least))
+	}
+	switch {
+	case last == nil:
+	case made.Do == control.Limit:
+		longer = fmt.Sprintf("%s is PAUSED until %s (rule %s by %s)", queue, a.until(last.Until), last.ID, out.Text(last.By))
+	default:
+		longer = fmt.Sprintf("a pause until %s goes on longer (%s)", a.until(last.Until), end(last))
+	}
+	return lower, longer
 }
 
-// ending are the rules that a resume would end, as lines of its question.
-func (a *app) ending(ctx context.Context, w *world, queue, id string) (lines []string, parts bool) {
-	rules, err := w.Rules(ctx, queue)
-	if err != nil {
-		return nil, false
-	}
-	t, err := w.Target(queue)
-	if err != nil {
-		return nil, false
-	}
+// ending are the rules that a resume would end, as lines of its question. known is the queue's name
+// as its rules have it.
+func (a *app) ending(rules []control.Rule, known, id string) (lines []string, parts bool) {
 	for i := range rules {
 		r := &rules[i]
-		if id != "" && r.ID != id || id == "" && (r.Do != control.Pause || r.Queue != t.Known) {
+		if id != "" && r.ID != id || id == "" && (r.Do != control.Pause || r.Queue != known) {
 			continue
 		}
 		what := string(r.Do)
@@ -181,6 +191,23 @@ func (a *app) ending(ctx context.Context, w *world, queue, id string) (lines []s
 		parts = parts || r.Do == control.Pause && !r.OfQueue()
 	}
 	return lines, parts
+}
+
+// resumed says what became of a queue of which rules were ended: another one may pause it.
+func (a *app) resumed(ctx context.Context, w *world, queue string, f *ops.Followed) string {
+	ended := out.Plural(len(f.Rules), "rule", "rules") + " ended"
+	if rules, err := w.Rules(ctx, queue); err == nil {
+		var last *control.Rule
+		for i := range rules {
+			if r := &rules[i]; r.Do == control.Pause && r.OfQueue() && (last == nil || r.Until.After(last.Until)) {
+				last = r
+			}
+		}
+		if last != nil {
+			return fmt.Sprintf("%s, and %s STAYS paused until %s: rule %s by %s: %q", ended, queue, a.until(last.Until), last.ID, out.Text(last.By), last.Reason)
+		}
+	}
+	return fmt.Sprintf("%s resumed at %s, %s", queue, a.until(time.Now()), ended)
 }
 
 // bare is an error of package control without the prefix that programs want.
@@ -262,7 +289,12 @@ func (a *app) resumeCommand() *cobra.Command {
 				plan = fmt.Sprintf("end rule %s of %s", id, name)
 			}
 			plan += fmt.Sprintf(": %q", reason)
-			ending, parts := a.ending(ctx, w, name, id)
+			var ending []string
+			parts := false
+			if t, err := w.Target(name); err == nil {
+				rules, _ := w.Rules(ctx, name) // Resume says what is wrong
+				ending, parts = a.ending(rules, t.Known, id)
+			}
 			if err := a.confirm(ctx, w, question{Plan: strings.Join(append([]string{plan}, ending...), "\n"), Want: name, Act: "go on", Bounded: true}); err != nil {
 				return err
 			}
@@ -271,7 +303,7 @@ func (a *app) resumeCommand() *cobra.Command {
 			if err != nil && len(f.Rules) == 0 {
 				return usable(err)
 			}
-			line := fmt.Sprintf("%s resumed at %s, %s ended", name, a.until(time.Now()), out.Plural(len(f.Rules), "rule", "rules"))
+			line := a.resumed(ctx, w, name, &f)
 			if parts {
 				line += "\nmessages that were given back meanwhile come again within 15m"
 			}

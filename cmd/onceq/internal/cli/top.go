@@ -276,7 +276,7 @@ func (t *top) press(ctx context.Context, k key) bool {
 	case k.r == 'p':
 		t.pauseKey(ctx, q.Queue)
 	case k.r == 'r':
-		t.resumeKey(ctx, q.Queue)
+		t.resumeKey(ctx, q)
 	case k.r == 'd':
 		t.questions(func(as []string) {
 			if as[0] == "y" {
@@ -299,7 +299,7 @@ func (t *top) questions(then func([]string), labels ...string) {
 func (t *top) edit(k key) {
 	switch {
 	case k.name == "esc":
-		t.ask, t.message = nil, ""
+		t.ask, t.pane, t.message = nil, nil, ""
 	case k.name == "enter":
 		t.ask.answers, t.ask.text = append(t.ask.answers, strings.TrimSpace(t.ask.text)), ""
 		if done := t.ask; len(done.answers) == len(done.labels) {
@@ -357,16 +357,25 @@ func (t *top) pauseKey(ctx context.Context, queue string) {
 	}, labels...)
 }
 
-func (t *top) resumeKey(ctx context.Context, queue string) {
+func (t *top) resumeKey(ctx context.Context, q *ops.QueueState) {
+	queue, known := q.Queue, q.Queue
+	if x, err := t.w.Target(queue); err == nil {
+		known = x.Known
+	}
+	t.pane, _ = t.ending(q.Rules, known, "") // beside the question, because others may have made them
 	labels := append([]string{"why does " + queue + " go on: ", "type " + queue + " to resume it: "}, t.protection()...)
 	t.questions(func(as []string) {
+		t.pane = nil
 		if as[0] == "" || as[1] != queue || !t.protected(as) {
 			t.message = "not confirmed; nothing was done"
 			return
 		}
 		t.do(ctx, func(ctx context.Context) []string {
 			f, err := t.w.Resume(ctx, ops.ResumeSpec{Queue: queue, Reason: as[0]}, nil)
-			return followedLines(f, err, queue+" resumed")
+			if err != nil {
+				return followedLines(f, err, "")
+			}
+			return followedLines(f, nil, t.resumed(ctx, t.w, queue, &f))
 		})
 	}, labels...)
 }

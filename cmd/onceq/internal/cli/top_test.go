@@ -87,7 +87,7 @@ func TestFrames(t *testing.T) {
 		all = append(all, l.text)
 	}
 	text := strings.Join(all, "\n")
-	for _, want := range []string{"onceq top · prod", "queue-4", "PAUSED until", `by ana: "SMTP migration"`, "letters 146", "1 dead worker", "DEAD", "more workers", "attempt 2"} {
+	for _, want := range []string{"onceq top · prod", "queue-4", "PAUSED until", `by ana: "SMTP migration"`, "letters 146", "1 worker dead", "DEAD", "more workers", "attempt 2"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

@@ -115,7 +115,7 @@ func (f *frame) lines(a *app, cols, rows int) []line {
 	add := func(k kind, format string, args ...any) {
 		ls = append(ls, line{out.Cut(fmt.Sprintf(format, args...), cols), k})
 	}
-	add(heading, "onceq top · %s · %s · every %s · q quit, p pause, r resume, / filter, enter details, d letters, k key", out.Text(f.place), a.out.Time(f.at), out.Span(f.every))
+	add(heading, "onceq top · %s · %s · every %s · q quit, p pause, r resume, / filter, enter details, d letters, k key", out.Text(f.place), a.until(f.at), out.Span(f.every))
 	if f.pane != nil {
 		for _, text := range f.pane {
 			add(plain, "%s", text)
@@ -286,20 +286,17 @@ func (f *frame) queueLine(a *app, q *ops.QueueState) (string, kind) {
 	if w.Oldest != nil {
 		parts = append(parts, oldest(w.Oldest, w.On))
 	}
-	k := plain
+	state, k := a.stateOf(q), plain
+	if state != "ok" {
+		parts = append(parts, state)
+	}
 	switch {
-	case standing(&w) != "" || len(differences(&w)) > 0:
-		parts = append(parts, a.stateOf(q))
+	case standing(&w) != "" || len(differences(&w)) > 0 || w.Dead > 0:
 		k = bad
-	case w.Dead > 0:
-		parts = append(parts, out.Plural(w.Dead, "dead worker", "dead workers"))
-		k = bad
-	case w.Live == 0:
-		parts = append(parts, "no worker has a seat here")
-		k = faint
-	case q.Limited != nil || q.PausedPart() != nil:
-		parts = append(parts, a.stateOf(q))
+	case q.Limited != nil || q.PausedPart() != nil || len(w.Paused) > 0:
 		k = held
+	case w.Live == 0:
+		k = faint
 	}
 	return strings.Join(parts, "   "), k
 }

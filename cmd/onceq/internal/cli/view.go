@@ -372,7 +372,10 @@ func ruled(r *control.Rule) string {
 	if r.Scope != "" {
 		parts = append(parts, "scope "+out.Text(r.Scope))
 	}
-	if len(parts) == 0 {
+	switch {
+	case r.Queue == "":
+		parts = append(parts, "ALL queues")
+	case len(parts) == 0:
 		parts = append(parts, "the queue")
 	}
 	return strings.Join(parts, ", ")

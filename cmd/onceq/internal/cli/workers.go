@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +13,9 @@ import (
 
 	"github.com/onceq/onceq/cmd/onceq/internal/out"
 	"github.com/onceq/onceq/cmd/onceq/internal/settings"
+	"github.com/onceq/onceq/control"
 	"github.com/onceq/onceq/dedupe"
+	"github.com/onceq/onceq/internal/controlstore"
 	"github.com/onceq/onceq/ops"
 )
 
@@ -38,7 +41,8 @@ func (a *app) workersCommand() *cobra.Command {
 			if seats, err = named(seats, name, args[1:]); err != nil {
 				return err
 			}
-			differ := differing(seats)
+			sum := ops.SumUp(seats)
+			differ := differing(&sum)
 			r := out.Result{
 				Columns: append(workerColumns(), differ.columns()...), Items: []any{},
 				Empty: "no worker has a seat at " + name + ": none runs, or it has no seat (Lambda, Control.Every < 0, a version before seats)",
@@ -57,7 +61,6 @@ func (a *app) workersCommand() *cobra.Command {
 			if err := a.show(r); err != nil {
 				return err
 			}
-			sum := ops.SumUp(seats)
 			for _, text := range differences(&sum) {
 				a.say("%s", text)
 			}
@@ -67,11 +70,19 @@ func (a *app) workersCommand() *cobra.Command {
 }
 
 // A differs says in which settings the live workers differ: these are columns then.
-type differs struct{ scope, version bool }
+type differs struct {
+	scope, version bool
+	scopes         map[string]string // by owner
+}
 
-func differing(seats []ops.WorkerState) differs {
-	w := ops.SumUp(seats)
-	return differs{len(w.Scopes) > 1, len(w.Versions) > 1}
+func differing(w *ops.WorkerTotals) differs {
+	d := differs{len(w.Scopes) > 1, len(w.Versions) > 1, map[string]string{}}
+	for scope, owners := range w.Scopes {
+		for _, owner := range owners {
+			d.scopes[owner] = scope
+		}
+	}
+	return d
 }
 
 func (d differs) columns() (cs []out.Column) {
@@ -87,7 +98,7 @@ func (d differs) columns() (cs []out.Column) {
 func (d differs) row(s *ops.WorkerState) (row []string) {
 	scope, version := out.None, out.None
 	if s.Status != nil {
-		scope, version = out.Or(s.Status.Scope), out.Or(s.Status.Version)
+		scope, version = out.Or(cmp.Or(d.scopes[s.Owner], s.Status.Scope)), out.Or(s.Status.Version)
 	}
 	if d.scope {
 		row = append(row, scope)
@@ -153,11 +164,11 @@ func (a *app) workerRow(s *ops.WorkerState) []string {
 	switch {
 	case len(c.Jobs) == 0:
 	case s.Alive():
-		row[10] = fmt.Sprintf("%s  %s", out.Text(jobName(&c.Jobs[0])), out.Span(s.Running(&c.Jobs[0])))
+		row[10] = fmt.Sprintf("%s  %s", cutKey(jobName(&c.Jobs[0])), out.Span(s.Running(&c.Jobs[0])))
 	default:
 		var names []string
 		for i := range c.Jobs[:min(3, len(c.Jobs))] {
-			names = append(names, out.Text(jobName(&c.Jobs[i])))
+			names = append(names, cutKey(jobName(&c.Jobs[i])))
 		}
 		row[10] = strings.Join(names, ", ")
 		if more := len(c.Jobs) - len(names) + c.More; more > 0 {
@@ -195,7 +206,7 @@ func (a *app) running(ctx context.Context, queue string) error {
 		return usable(err)
 	}
 	var js []jobView
-	more, silent := 0, 0
+	more, silent, untimed := 0, 0, map[string]bool{}
 	for i := range seats {
 		s := &seats[i]
 		if !s.Alive() {
@@ -208,8 +219,11 @@ func (a *app) running(ctx context.Context, queue string) error {
 		more += s.Status.More
 		for n := range s.Status.Jobs {
 			j := &s.Status.Jobs[n]
+			if isUntimed(s.Status, j.Type) {
+				untimed[out.Or(j.Type)] = true
+			}
 			js = append(js, jobView{
-				Key: j.Key, ID: j.ID, Type: j.Type, Scope: scopeOf(s.Status.Scope, j.Type), Queue: name, Worker: s.Owner, State: "running",
+				Key: j.Key, ID: j.ID, Type: j.Type, Scope: controlstore.ScopeOf(s.Status, j.Type), Queue: name, Worker: s.Owner, State: "running",
 				Running: seconds(s.Running(j)), Began: out.Stamp(j.At), Attempt: j.Attempt, Fence: j.Fence, Overdue: j.Overdue,
 			})
 		}
@@ -221,7 +235,7 @@ func (a *app) running(ctx context.Context, queue string) error {
 		if j.Overdue {
 			state = "OVERDUE: its context has ended"
 		}
-		r.Add(out.Text(cmp.Or(j.Key, j.ID)), j, out.Text(cmp.Or(j.Key, j.ID)), out.Or(j.Type), out.Span(time.Duration(*j.Running*1e9)), out.Int(j.Attempt), out.Text(j.Worker), state)
+		r.Add(out.Text(cmp.Or(j.Key, j.ID)), j, cutKey(cmp.Or(j.Key, j.ID)), cutName(j.Type), out.Span(time.Duration(*j.Running*1e9)), out.Int(j.Attempt), out.Text(j.Worker), state)
 	}
 	if len(js) > 0 {
 		r.Next = suggest("key show", "", js[0].Scope, cmp.Or(js[0].Key, js[0].ID))
@@ -232,17 +246,24 @@ func (a *app) running(ctx context.Context, queue string) error {
 	if more > 0 {
 		a.say("%s run that no card names: a card has the oldest ones (Control.Jobs)", out.Plural(more, "more job", "more jobs"))
 	}
+	if len(untimed) > 0 {
+		a.say("no timeout is set for %s: nothing but its own end ends such a job (JobOptions.Timeout)", strings.Join(slices.Sorted(maps.Keys(untimed)), ", "))
+	}
 	if silent > 0 {
 		a.say("%s not written a card yet", out.Plural(silent, "worker has", "workers have"))
 	}
 	return nil
 }
 
-func scopeOf(scope, typ string) string {
-	if typ == "" {
-		return scope
+// isUntimed reports whether jobs of a type have no timeout, as far as the card says.
+func isUntimed(c *control.WorkerStatus, typ string) bool {
+	if c.DrainTimeout == 0 {
+		return false // the card is of a version that does not say
 	}
-	return scope + ":" + typ
+	if of, own := c.Timeouts[typ]; own {
+		return of <= 0
+	}
+	return c.Timeout <= 0
 }
 
 func (a *app) stalled(ctx context.Context, queue string, scan bool) error {
@@ -265,7 +286,7 @@ func (a *app) stalled(ctx context.Context, queue string, scan bool) error {
 	}
 	for _, s := range found {
 		r.Add(out.Text(s.Record.Key.String()), stalledView(name, s),
-			out.Text(s.Record.Key.Scope), out.Text(s.Record.Key.Key), out.Int(s.Record.Attempt), fmt.Sprint(s.Record.Fence), out.Or(s.Record.Owner), out.Span(s.DeadFor),
+			out.Text(s.Record.Key.Scope), cutKey(s.Record.Key.Key), out.Int(s.Record.Attempt), fmt.Sprint(s.Record.Fence), out.Or(s.Record.Owner), out.Span(s.DeadFor),
 		)
 	}
 	more := 0

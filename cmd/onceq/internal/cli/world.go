@@ -318,3 +318,29 @@ func (a *app) openQueue(ctx context.Context, w *world, q *settings.Queue, t *ops
 	t.Letters, err = dlq.New(t.DeadLetters, o)
 	return err
 }
+
+// ownerQueue is the queue whose seats know the key's owner: of several queues in a profile the one
+// whose scopes the key's is of. The first one where nobody can tell.
+func (w *world) ownerQueue(ctx context.Context, k dedupe.Key) string {
+	names := w.Names()
+	if len(names) < 2 {
+		return names[0]
+	}
+	for _, name := range names {
+		t, err := w.Target(name)
+		if err != nil {
+			continue
+		}
+		for _, scope := range t.Scopes {
+			if k.Scope == scope || strings.HasPrefix(k.Scope, scope+":") {
+				return name
+			}
+		}
+	}
+	for _, name := range names {
+		if scopes, err := w.Scopes(ctx, name); err == nil && slices.Contains(scopes, k.Scope) {
+			return name
+		}
+	}
+	return names[0]
+}
