@@ -25,6 +25,7 @@ type leg struct {
 	env   string // one variable more
 	flags []string
 	pkgs  []string
+	then  *leg // begins when this one has ended
 }
 
 // args are the leg's, without the go command's name.
@@ -55,15 +56,19 @@ type result struct {
 }
 
 // all runs the legs beside each other. What one writes about a package stays together.
-func all(legs []leg, env, flags []string) (*results, error) {
+// After a signal on stop none begins any more.
+func all(legs []leg, env, flags []string, stop <-chan os.Signal) (*results, error) {
 	r := &results{out: os.Stdout}
 	var wg sync.WaitGroup
 	errs := make([]error, len(legs))
 	for i := range legs {
-		l := &legs[i]
-		args := l.args(flags)
-		fmt.Println(strings.TrimSpace("+ "+l.env), "go", strings.Join(args[:len(args)-len(l.pkgs)], " "), shortened(l.pkgs))
-		wg.Go(func() { errs[i] = r.run(args, append(slices.Clip(env), l.env), len(legs) > 1) })
+		wg.Go(func() {
+			for l := &legs[i]; l != nil && len(stop) == 0; l = l.then {
+				args := l.args(flags)
+				r.say(fmt.Sprintln(strings.TrimSpace("+ "+l.env), "go", strings.Join(args[:len(args)-len(l.pkgs)], " "), shortened(l.pkgs)))
+				errs[i] = errors.Join(errs[i], r.run(args, append(slices.Clip(env), l.env), len(legs) > 1))
+			}
+		})
 	}
 	wg.Wait()
 	return r, errors.Join(errs...)
@@ -105,6 +110,12 @@ func (r *results) run(args, env []string, together bool) error {
 
 // last is a package's last line: its seconds, or (cached).
 var last = regexp.MustCompile(`^(ok  |FAIL|\?   |    )\t(\S+)\s+(?:([0-9.]+)s|(\(cached\)))?`)
+
+func (r *results) say(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, _ = io.WriteString(r.out, text)
+}
 
 // read writes go test's lines on, and notes how long the packages took.
 func (r *results) read(from io.Reader, together bool) error {

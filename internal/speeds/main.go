@@ -40,8 +40,9 @@ func main() {
 		os.Exit(2)
 	}
 	// The signals of a terminal are for go test, which is in our group: we wait for its end.
-	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM)
-	code, err := run(flag.Arg(0), strings.Fields(*pkgs), flag.Args()[1:])
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, os.Interrupt, syscall.SIGTERM)
+	code, err := run(flag.Arg(0), strings.Fields(*pkgs), flag.Args()[1:], stop)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "speeds:", err)
 		code = max(code, 1)
@@ -50,7 +51,7 @@ func main() {
 }
 
 // run runs the tests at a speed. flags go to go test.
-func run(speed string, pkgs, flags []string) (code int, err error) {
+func run(speed string, pkgs, flags []string, stop <-chan os.Signal) (code int, err error) {
 	legs, err := plan(speed, pkgs)
 	if err != nil {
 		return 2, err
@@ -80,7 +81,7 @@ func run(speed string, pkgs, flags []string) (code int, err error) {
 		}
 	}
 	begun := time.Now()
-	results, err := all(legs, env, flags)
+	results, err := all(legs, env, flags, stop)
 	took := time.Since(begun)
 	if err != nil {
 		return 1, err
@@ -117,10 +118,14 @@ func plan(speed string, pkgs []string) ([]leg, error) {
 			return []leg{{raced: true, flags: append(shuffled, "-p=3"), pkgs: ordered(all, slices.Concat([]string{matrix}, patterns(), first))}}, nil
 		}
 		plain, raced := split(all)
+		late := slices.IndexFunc(plain, func(p string) bool { return rank(patterns(), p) >= rank(patterns(), firstLate) })
 		return []leg{
-			// They wait for servers and leases: three of them leave room for two of the others.
-			{env: partEnv + "=rest", flags: append(shuffled, "-p=3"), pkgs: append([]string{"./" + matrix}, plain...)},
-			{raced: true, env: partEnv + "=raced", flags: append(shuffled, "-p=2"), pkgs: raced},
+			// They wait for servers and leases, so they use two cores together with the others.
+			{env: partEnv + "=rest", flags: append(shuffled, "-p=2"), pkgs: append([]string{"./" + matrix}, plain[:late]...)},
+			{
+				raced: true, env: partEnv + "=raced", flags: append(shuffled, "-p=2"), pkgs: raced,
+				then: &leg{flags: append(shuffled, "-p=2"), pkgs: plain[late:]},
+			},
 		}, nil
 	}
 	return nil, fmt.Errorf("no such speed: %q", speed)
