@@ -428,14 +428,15 @@ func (a *app) workersLine(ctx context.Context, w *world, p *ops.ReplayPlan) stri
 	var parts []string
 	if states, err := w.Overview(ctx); err == nil && len(states) > 0 {
 		q := &states[0]
-		line := fmt.Sprintf("workers: %d live", q.Totals().Live)
+		var line strings.Builder
+		line.WriteString(fmt.Sprintf("workers: %d live", q.Totals().Live))
 		if q.Paused != nil {
-			line += ", PAUSED until " + a.until(q.Paused.Until)
+			line.WriteString(", PAUSED until " + a.until(q.Paused.Until))
 		}
 		for r := range pausedParts(q) {
-			line += ", " + ruled(r) + " PAUSED until " + a.until(r.Until)
+			line.WriteString(", " + ruled(r) + " PAUSED until " + a.until(r.Until))
 		}
-		parts = append(parts, line)
+		parts = append(parts, line.String())
 	}
 	if r := p.Spec.PerSecond; r > 0 {
 		parts = append(parts, fmt.Sprintf("at %s: %s, and the watches", strconv.FormatFloat(r, 'g', 4, 64)+"/s", out.Span(time.Duration(float64(p.Count(dlq.Take))/r*float64(time.Second)))))

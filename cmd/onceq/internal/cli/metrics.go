@@ -285,13 +285,14 @@ func (e *exporter) text(now time.Time) string {
 }
 
 func (s series) String() string {
-	text := s.metric + `{queue="` + labelText(s.queue) + `"`
+	var text strings.Builder
+	text.WriteString(s.metric + `{queue="` + labelText(s.queue) + `"`)
 	for _, l := range [][2]string{{"scope", s.scope}, {"state", s.state}, {"type", s.typ}} {
 		if l[1] != "" {
-			text += "," + l[0] + `="` + labelText(l[1]) + `"`
+			text.WriteString("," + l[0] + `="` + labelText(l[1]) + `"`)
 		}
 	}
-	return text + "}"
+	return text.String() + "}"
 }
 
 // labelText is a label's value as the text form wants it, cut as otelonceq cuts it.

@@ -66,14 +66,14 @@ func TestMetricsOfPauses(t *testing.T) {
 	} {
 		e := &exporter{stored: true}
 		e.keep([]ops.QueueState{{Queue: "a", Rules: c.rules, WorkersErr: io.EOF}}, at)
-		got := ""
+		var got strings.Builder
 		for line := range strings.Lines(e.text(at)) {
 			if !strings.HasPrefix(line, "#") {
-				got += strings.TrimSpace(line)
+				got.WriteString(strings.TrimSpace(line))
 			}
 		}
-		if got != c.want {
-			t.Errorf("%s: %q, want %q", name, got, c.want)
+		if got.String() != c.want {
+			t.Errorf("%s: %q, want %q", name, got.String(), c.want)
 		}
 		for after, want := range map[time.Duration]bool{metricsFresh: c.want != "", metricsFresh + time.Second: false} {
 			e.keep([]ops.QueueState{{Queue: "a", RulesErr: io.EOF, WorkersErr: io.EOF}}, at.Add(metricsEvery))
