@@ -22,7 +22,8 @@ import (
 // first receive, and nobody changes them later.
 
 // Job is one delivery, or one call of [Do], whose key is claimed. A handler gets it as an argument,
-// and must not use it after it has returned.
+// and must not use it after it has returned. What came with the delivery are fields; what its claim
+// says, such as the key, is told by methods.
 type Job struct {
 	// Message is the delivery. It is a copy for the user's code, with its Meta and Attributes. What
 	// ProcessorConfig.Key, ProcessorConfig.Fingerprint, a middleware or a handler changes in it,
