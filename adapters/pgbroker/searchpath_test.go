@@ -29,8 +29,8 @@ func sent(t *testing.T) map[string]bool {
 	commit(t, tx)
 	ack(t, q, take(t, q, 1)...)
 	st := reflect.ValueOf(*newStatements("jobs", "messages"))
-	for _, field := range st.Fields() {
-		switch f := field; {
+	for _, f := range st.Fields() {
+		switch {
 		case f.Kind() == reflect.Struct:
 			s.Add(f.Field(0).String())
 			s.Add(f.Field(1).String())

@@ -65,8 +65,8 @@ func all(legs []leg, env, flags []string, stop <-chan os.Signal) (*results, erro
 		wg.Go(func() {
 			for l := &legs[i]; l != nil && len(stop) == 0; l = l.then {
 				args := l.args(flags)
-				r.say(fmt.Sprintln(strings.TrimSpace("+ "+l.env), "go", strings.Join(args[:len(args)-len(l.pkgs)], " "), shortened(l.pkgs)))
-				errs[i] = errors.Join(errs[i], r.run(args, append(slices.Clip(env), l.env), len(legs) > 1))
+				told := r.say(fmt.Sprintln(strings.TrimSpace("+ "+l.env), "go", strings.Join(args[:len(args)-len(l.pkgs)], " "), shortened(l.pkgs)))
+				errs[i] = errors.Join(errs[i], told, r.run(args, append(slices.Clip(env), l.env), len(legs) > 1))
 			}
 		})
 	}
@@ -111,21 +111,19 @@ func (r *results) run(args, env []string, together bool) error {
 // last is a package's last line: its seconds, or (cached).
 var last = regexp.MustCompile(`^(ok  |FAIL|\?   |    )\t(\S+)\s+(?:([0-9.]+)s|(\(cached\)))?`)
 
-func (r *results) say(text string) {
+func (r *results) say(text string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, _ = io.WriteString(r.out, text)
+	_, err := io.WriteString(r.out, text)
+	return err
 }
 
 // read writes go test's lines on, and notes how long the packages took.
 func (r *results) read(from io.Reader, together bool) error {
 	var block strings.Builder
 	emit := func() error {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		_, err := io.WriteString(r.out, block.String())
-		block.Reset()
-		return err
+		defer block.Reset()
+		return r.say(block.String())
 	}
 	in := bufio.NewReader(from)
 	for {

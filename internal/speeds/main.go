@@ -118,13 +118,14 @@ func plan(speed string, pkgs []string) ([]leg, error) {
 			return []leg{{raced: true, flags: append(shuffled, "-p=3"), pkgs: ordered(all, slices.Concat([]string{matrix}, patterns(), first))}}, nil
 		}
 		plain, raced := split(all)
+		two := append(shuffled, "-p=2")
 		late := slices.IndexFunc(plain, func(p string) bool { return rank(patterns(), p) >= rank(patterns(), firstLate) })
 		return []leg{
 			// They wait for servers and leases, so they use two cores together with the others.
-			{env: partEnv + "=rest", flags: append(shuffled, "-p=2"), pkgs: append([]string{"./" + matrix}, plain[:late]...)},
+			{env: partEnv + "=rest", flags: two, pkgs: append([]string{"./" + matrix}, plain[:late]...)},
 			{
-				raced: true, env: partEnv + "=raced", flags: append(shuffled, "-p=2"), pkgs: raced,
-				then: &leg{flags: append(shuffled, "-p=2"), pkgs: plain[late:]},
+				raced: true, env: partEnv + "=raced", flags: two, pkgs: raced,
+				then: &leg{flags: two, pkgs: plain[late:]},
 			},
 		}, nil
 	}

@@ -429,7 +429,7 @@ func (a *app) workersLine(ctx context.Context, w *world, p *ops.ReplayPlan) stri
 	if states, err := w.Overview(ctx); err == nil && len(states) > 0 {
 		q := &states[0]
 		var line strings.Builder
-		line.WriteString(fmt.Sprintf("workers: %d live", q.Totals().Live))
+		fmt.Fprintf(&line, "workers: %d live", q.Totals().Live)
 		if q.Paused != nil {
 			line.WriteString(", PAUSED until " + a.until(q.Paused.Until))
 		}
