@@ -16,7 +16,7 @@ import (
 // TestRules: of rules that many operators edit at once no edit is lost, and an operator who dies
 // leaves them whole.
 func TestRules(t *testing.T) {
-	t.Run("rivals", func(t *testing.T) { storetest.EditRules(t, openStore(t), 8, 100) })
+	t.Run("rivals", func(t *testing.T) { storetest.EditRules(t, openStore(t), 8, 25) })
 	t.Run("deaths", func(t *testing.T) { storetest.KillOperators(t, openStore(t)) })
 }
 

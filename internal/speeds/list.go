@@ -36,20 +36,26 @@ var unraced = []struct{ pattern, why string }{
 	{"adapters/dynamooutbox", waits},
 	{"internal/tests/page", browser},
 	{"internal/chromium", browser},
+	{firstAside, shows},
+	{"examples/sqstest", shows},
+	{"examples/fleet", shows},
+	{"examples/lambda", shows},
 	{"localstack/...", starts},
 	{"internal/tests/function", starts},
-	{firstLate, oneRoad},
-	{"cmd/...", shows},
-	{"internal/tests/worlds", shows},
 	{"examples/...", shows},
+	{"internal/tests/worlds", shows},
+	{firstLate, oneRoad},
 	{"internal/arch", oneRoad},
 	{"internal/api", oneRoad},
 	{"internal/release", starts},
 	{"internal/mutants", starts},
 }
 
-// firstLate and what stands behind it begin when the raced packages have ended: they ask little of
-// the servers. So four packages are at work at any time, and the servers answer in time.
+// firstAside and what stands behind it are mostly asleep, because they wait for programs that they
+// start. They are played one after the other beside the rest, so that they keep no processor idle.
+const firstAside = "cmd/..."
+
+// firstLate and what stands behind it compute. They begin when the raced packages have ended.
 const firstLate = "internal/model"
 
 // first are the packages of the raced list that take longest, the longest first.

@@ -118,15 +118,15 @@ func plan(speed string, pkgs []string) ([]leg, error) {
 			return []leg{{raced: true, flags: append(shuffled, "-p=3"), pkgs: ordered(all, slices.Concat([]string{matrix}, patterns(), first))}}, nil
 		}
 		plain, raced := split(all)
-		two := append(shuffled, "-p=2")
-		late := slices.IndexFunc(plain, func(p string) bool { return rank(patterns(), p) >= rank(patterns(), firstLate) })
+		from := func(first string) int {
+			return slices.IndexFunc(plain, func(p string) bool { return rank(patterns(), p) >= rank(patterns(), first) })
+		}
+		servers, aside, late := plain[:from(firstAside)], plain[from(firstAside):from(firstLate)], plain[from(firstLate):]
+		one, two := append(slices.Clip(shuffled), "-p=1"), append(slices.Clip(shuffled), "-p=2")
 		return []leg{
-			// They wait for servers and leases, so they use two cores together with the others.
-			{env: partEnv + "=rest", flags: two, pkgs: append([]string{"./" + matrix}, plain[:late]...)},
-			{
-				raced: true, env: partEnv + "=raced", flags: two, pkgs: raced,
-				then: &leg{flags: two, pkgs: plain[late:]},
-			},
+			{env: partEnv + "=rest", flags: two, pkgs: append([]string{"./" + matrix}, servers...)},
+			{env: partEnv + "=raced", raced: true, flags: two, pkgs: raced, then: &leg{flags: two, pkgs: late}},
+			{flags: one, pkgs: aside},
 		}, nil
 	}
 	return nil, fmt.Errorf("no such speed: %q", speed)
