@@ -22,7 +22,9 @@ import (
 // A leg is one go test with its list of packages.
 type leg struct {
 	raced bool
-	env   string // one variable more
+	// yields is set where nothing waits: the processors are for others first.
+	yields bool
+	env    string // one variable more
 	flags []string
 	pkgs  []string
 	then  *leg // begins when this one has ended
@@ -66,7 +68,7 @@ func all(legs []leg, env, flags []string, stop <-chan os.Signal) (*results, erro
 			for l := &legs[i]; l != nil && len(stop) == 0; l = l.then {
 				args := l.args(flags)
 				told := r.say(fmt.Sprintln(strings.TrimSpace("+ "+l.env), "go", strings.Join(args[:len(args)-len(l.pkgs)], " "), shortened(l.pkgs)))
-				errs[i] = errors.Join(errs[i], told, r.run(args, append(slices.Clip(env), l.env), len(legs) > 1))
+				errs[i] = errors.Join(errs[i], told, r.run(args, append(slices.Clip(env), l.env), l.yields, len(legs) > 1))
 			}
 		})
 	}
@@ -83,9 +85,13 @@ func shortened(pkgs []string) string {
 	return fmt.Sprintf("%s (and %d more)", strings.Join(pkgs[:shown], " "), len(pkgs)-shown)
 }
 
-// run runs go test. together keeps what it writes back until the package has ended.
-func (r *results) run(args, env []string, together bool) error {
+// run runs go test. yields gives it less of the processors than others get. together keeps what it
+// writes back until the package has ended.
+func (r *results) run(args, env []string, yields, together bool) error {
 	cmd := exec.Command("go", args...)
+	if nice, err := exec.LookPath("nice"); yields && err == nil {
+		cmd = exec.Command(nice, slices.Concat([]string{"-n", "5", "go"}, args)...)
+	}
 	cmd.Env = env
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
