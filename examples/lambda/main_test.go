@@ -163,7 +163,7 @@ func letters(t *testing.T, client *sqs.Client, queue string) []string {
 	require.NoError(t, err)
 	keys := map[string]bool{}
 	for range depth(t, client, queue) {
-		ms, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 1})
+		ms, err := b.Receive(t.Context(), broker.ReceiveOptions{Max: 1, Wait: time.Second})
 		require.NoError(t, err)
 		require.Len(t, ms, 1)
 		keys[ms[0].Meta.Key] = true

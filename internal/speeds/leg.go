@@ -25,9 +25,9 @@ type leg struct {
 	// yields is set where nothing waits: the processors are for others first.
 	yields bool
 	env    string // one variable more
-	flags []string
-	pkgs  []string
-	then  *leg // begins when this one has ended
+	flags  []string
+	pkgs   []string
+	then   *leg // begins when this one has ended
 }
 
 // args are the leg's, without the go command's name.

@@ -3,7 +3,6 @@ package matrix
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -28,9 +27,6 @@ func onEachStore(t *testing.T, f func(t *testing.T, b *backend)) {
 		"dynamodb": dynamoDB,
 	}
 	for name, open := range stores {
-		if asked == racedPart && slices.Contains(lives, name) {
-			continue // make test plays them without the race detector
-		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := open(t)
