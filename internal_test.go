@@ -3,7 +3,9 @@ package onceq
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -74,6 +76,42 @@ func TestQueueOfABusyWorkerStaysShort(t *testing.T) {
 			t.Errorf("the queue has %d places for %d that wait", places, n)
 		}
 	})
+}
+
+// logLook is a Logger that looks around when it gets a line.
+type logLook struct {
+	slog.Handler
+	look func(r slog.Record)
+}
+
+func (l logLook) Enabled(context.Context, slog.Level) bool { return true }
+
+func (l logLook) Handle(_ context.Context, r slog.Record) error {
+	l.look(r)
+	return nil
+}
+
+// A Bulk logs under no lock, because a Logger that blocks would hold up all of its batches.
+func TestBulkLogsUnderNoLock(t *testing.T) {
+	h := Bulk(BulkOptions{Max: 20}, func(context.Context, []*Job) []error { return nil }).(*bulk)
+	told := 0
+	inside(t, 1, func(c *worked) {
+		c.Handler = HandlerFunc(h.Handle) // so that nobody sees it before the first job
+		c.Logger = slog.New(logLook{slog.DiscardHandler, func(r slog.Record) {
+			if !strings.Contains(r.Message, "below the Max of a Bulk") {
+				return
+			}
+			told++
+			if !h.mu.TryLock() {
+				t.Error("it is logged under the lock")
+				return
+			}
+			h.mu.Unlock()
+		}})
+	}, func(*Worker) { <-time.After(time.Second) })
+	if told != 1 {
+		t.Errorf("it was told %d times", told)
+	}
 }
 
 // A lease is not held again after its run has ended, because nobody would look after it.

@@ -61,6 +61,11 @@ var engine = []mutant{
 		Why: "a parked job whose message stays in its queue never runs, although its worker said that nothing had happened",
 	},
 	{
+		File: "internal/engine/settle.go", Text: " || r.f.Terms.Letters == ToCaller", With: "",
+		Package: "internal/coretest/doing", Test: "TestDoLateRelease",
+		Why: "a caller of Do that comes again finds its key parked, although f had said that nothing had happened",
+	},
+	{
 		File: "internal/engine/settle.go", Text: "return r.Joined.Load() && errors.Is(err, dedupe.ErrBusy)", With: "return true",
 		Package: "internal/coretest/claims", Test: "TestEndOfALockedRecordIsRepeated",
 		Why: "while a store is locked entry by entry for longer than SettleTimeout, effects repeat",
