@@ -28,16 +28,12 @@ import (
 // TestStoreHangsAtBoot: a store that never answers, and ignores its context, does not keep Run from
 // ending before it has begun. Health and the log tell of it.
 func TestStoreHangsAtBoot(t *testing.T) {
-	t.Run("the read of the rules", func(t *testing.T) {
-		hangsAtBoot(t, func(s *rig.Store, release chan struct{}) {
-			s.OnGet = func() error { <-release; return rig.ErrBoom }
-		})
+	hangsAtBoot(t, func(s *rig.Store, release chan struct{}) {
+		s.OnGet = func() error { <-release; return rig.ErrBoom }
 	})
-	t.Run("the call after a refused read", func(t *testing.T) {
-		hangsAtBoot(t, func(s *rig.Store, release chan struct{}) {
-			s.OnGet = func() error { return rig.ErrBoom }
-			s.OnRenew = func(_ []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed { <-release; return as }
-		})
+	hangsAtBoot(t, func(s *rig.Store, release chan struct{}) { // the call after a read that is refused
+		s.OnGet = func() error { return rig.ErrBoom }
+		s.OnRenew = func(_ []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed { <-release; return as }
 	})
 }
 
