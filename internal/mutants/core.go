@@ -180,4 +180,9 @@ var core = []mutant{
 		Package: "internal/coretest/operating", Test: "TestSlowRulesAtBoot",
 		Why: "a store that panics when the rules are read ends the process, and with it all jobs that run",
 	},
+	{
+		File: "batches.go", Text: "h.norule = in.book.Require(ctx)", With: "_ = in.book.Require(ctx)",
+		Package: "internal/coretest/operating", Test: "TestRequiredRulesUnread",
+		Why: "a function runs jobs during an operator's pause, although its rules are required and were never read",
+	},
 }

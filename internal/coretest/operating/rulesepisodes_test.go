@@ -175,10 +175,14 @@ func TestFirstReadByCall(t *testing.T) {
 }
 
 // TestRequiredRulesUnread: where rules are required, nothing starts before they were read, also
-// where nobody can say why they were not.
+// where nobody can say why they were not. A batch gives its messages back.
 func TestRequiredRulesUnread(t *testing.T) {
 	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
 		p := must.Get(onceq.NewProcessor(r.Cfg.ProcessorConfig))
+		refuse(r, rig.ErrBoom)
+		if d := r.Batch(r.Context(), onceq.BatchOptions{}, rig.Lasting(time.Hour, "b")...)[0]; d.Action != onceq.Nack || d.Delay < onceq.DefaultLease/2 || r.Seen.Started("b") > 0 {
+			t.Errorf("the batch answers %+v, after %d starts", d, r.Seen.Started("b"))
+		}
 		release := make(chan struct{})
 		r.Store.Set(func(s *rig.Store) { s.OnGet = func() error { <-release; return nil } })
 		do := func(ctx context.Context) error {
