@@ -3,7 +3,9 @@ package onceq
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -74,6 +76,33 @@ func TestQueueOfABusyWorkerStaysShort(t *testing.T) {
 			t.Errorf("the queue has %d places for %d that wait", places, n)
 		}
 	})
+}
+
+// lineReader is called with each line of a log, where that is written.
+type lineReader func(line string)
+
+func (f lineReader) Write(line []byte) (int, error) { f(string(line)); return len(line), nil }
+
+// A Bulk logs under no lock, because a Logger that blocks would hold up all of its batches.
+func TestBulkLogsUnderNoLock(t *testing.T) {
+	h := Bulk(BulkOptions{Max: 20}, func(context.Context, []*Job) []error { return nil }).(*bulk)
+	told := 0
+	inside(t, 1, func(c *worked) {
+		c.Handler = HandlerFunc(h.Handle) // so that nobody sees it before the first job
+		c.Logger = slog.New(slog.NewTextHandler(lineReader(func(line string) {
+			switch {
+			case !strings.Contains(line, "below the Max of a Bulk"):
+			case h.mu.TryLock():
+				told++
+				h.mu.Unlock()
+			default:
+				t.Error("it is logged under the lock")
+			}
+		}), nil))
+	}, func(*Worker) { <-time.After(time.Second) })
+	if told != 1 {
+		t.Errorf("it was told %d times", told)
+	}
 }
 
 // A lease is not held again after its run has ended, because nobody would look after it.

@@ -224,10 +224,11 @@ type Settlement struct {
 	// Joined says that the claim may be completed by the user's own transaction. A settlement
 	// then never turns claimed into done; it only reports whether that has happened.
 	Joined bool
-	// Unparks lets Released take a parked record: it is an operator's word, see [Resolve], or that
-	// of a worker whose queue keeps the message of a parked job. Any other release that comes when
-	// the claim was parked already leaves the record parked, with the error as a note: the message
-	// is gone, and only its letter brings the job.
+	// Unparks lets Released take a parked record: it is an operator's word, see [Resolve], that of
+	// a call of onceq.Do, whose caller comes again, or that of a worker whose queue keeps the
+	// message of a parked job. Any other release that comes when the claim was parked already
+	// leaves the record parked, with the error as a note: the message is gone, and only its letter
+	// brings the job.
 	Unparks bool
 	// Retain is how long the record is kept; 0 = DefaultRetention.
 	Retain time.Duration

@@ -1,5 +1,8 @@
 package main
 
+// This file owns the breaks of Bulk and Forward, and of how operators' rules are read. Each entry
+// is data: main.go plays it, and a test sees that it still fits its file. Nothing is locked.
+
 var core = []mutant{
 	{
 		File: "internal/engine/halt.go", Text: "\t\ttellWatchers(watchers) // first, because", With: "\t\t_ = watchers // first, because",
@@ -126,5 +129,60 @@ var core = []mutant{
 		File: "internal/steering/rulebook.go", Text: " && (rs.Version >= b.rules.Version || sent.After(b.came))", With: "",
 		Package: "internal/coretest/outages", Test: "TestReadsThatCrossAreNoPast",
 		Why: "two reads of the rules that cross pause the queue of a healthy store",
+	},
+	{
+		File: "bulk.go", Text: "\t\tf.Unwatch(b)\n", With: "\t\t_ = f\n",
+		Package: "internal/coretest/batches", Test: "TestBulkIsForgotten",
+		Why: "a worker keeps each batch that it has done, messages and all, until its memory is full",
+	},
+	{
+		File: "internal/engine/starts.go", Text: "min(en.o.Store.Limits().MaxBatch, MaxStoreBatch)", With: "len(at)",
+		Package: "internal/coretest/batches", Test: "TestBulkRecordsItsStartsInParts",
+		Why: "under Park a batch that is larger than a call of the store may be never begins",
+	},
+	{
+		File: "internal/engine/starts.go", Text: "if rs[i].f.en == en {", With: "if en != nil {",
+		Package: "internal/coretest/batches", Test: "TestBulkIsShared",
+		Why: "the start of a job is asked of another worker's store, which does not know it, and the job never begins",
+	},
+	{
+		File: "bulk.go", Text: "\th.askForSlots(j)\n", With: "\th.mu.Lock()\n\th.askForSlots(j)\n\th.mu.Unlock()\n",
+		Package: ".", Test: "TestBulkLogsUnderNoLock",
+		Why: "a Logger that blocks holds up all batches of a Bulk",
+	},
+	{
+		File: "bulk.go", Text: ", errors.Is(err, context.Canceled):", With: ":",
+		Package: "internal/coretest/batches", Test: "TestBulkDividesNoOutage",
+		Why: "f is called again for each job alone, although all that failed was its context",
+	},
+	{
+		File: "internal/steering/steward.go", Text: "\t\t\trefused = time.Time{}\n", With: "",
+		Package: "internal/coretest/operating", Test: "TestRefusalsAmongSlowRules",
+		Why: "a worker that starts during a pause runs jobs, because reading the rules was slow between two refusals",
+	},
+	{
+		File: "internal/steering/steward.go", Text: ` || strings.HasPrefix(code, "ProvisionedThroughputExceeded")`, With: "",
+		Package: "internal/coretest/operating", Test: "TestSlowRulesAtBoot",
+		Why: "the same, where DynamoDB throttles a table with its own capacity",
+	},
+	{
+		File: "internal/steering/steward.go", Text: `case "08", "40", "53", "55", "57":`, With: `case "53", "57":`,
+		Package: "internal/coretest/operating", Test: "TestSlowRulesAtBoot",
+		Why: "the same, where PostgreSQL has a failover, or the row is locked",
+	},
+	{
+		File: "internal/steering/steward.go", Text: "\tdefer s.book.watchCall(ctx)()\n", With: "",
+		Package: "internal/coretest/operating", Test: "TestStoreHangsAtBoot",
+		Why: "no line of the log says why a worker does not start, because a call never comes back",
+	},
+	{
+		File: "internal/steering/rulebook.go", Text: "return engine.Guard(func() (A, error) { return call(one, qs) })", With: "return call(one, qs)",
+		Package: "internal/coretest/operating", Test: "TestSlowRulesAtBoot",
+		Why: "a store that panics when the rules are read ends the process, and with it all jobs that run",
+	},
+	{
+		File: "batches.go", Text: "h.norule = in.book.Require(ctx)", With: "_ = in.book.Require(ctx)",
+		Package: "internal/coretest/operating", Test: "TestRequiredRulesUnread",
+		Why: "a function runs jobs during an operator's pause, although its rules are required and were never read",
 	},
 }

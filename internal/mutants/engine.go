@@ -1,5 +1,8 @@
 package main
 
+// This file owns the breaks of the engine, and of what holds letters. Each entry is data: main.go
+// plays it, and a test sees that it still fits its file. Nothing is locked.
+
 var engine = []mutant{
 	{
 		File: "dedupe/machine/table.go", Text: "Unparks: No, ToReleased: Yes, Change: Note", With: "Unparks: No, ToReleased: Yes, ToDone: Yes, Change: Note",
@@ -59,6 +62,11 @@ var engine = []mutant{
 		File: "internal/engine/settle.go", Text: "t.Unparks = en.HoldsBack(r)", With: "t.Unparks = false",
 		Package: "internal/coretest/letters", Test: "TestHeldLateRelease",
 		Why: "a parked job whose message stays in its queue never runs, although its worker said that nothing had happened",
+	},
+	{
+		File: "internal/engine/settle.go", Text: " || r.f.Terms.Letters == ToCaller", With: "",
+		Package: "internal/coretest/doing", Test: "TestDoLateRelease",
+		Why: "a caller of Do that comes again finds its key parked, although f had said that nothing had happened",
 	},
 	{
 		File: "internal/engine/settle.go", Text: "return r.Joined.Load() && errors.Is(err, dedupe.ErrBusy)", With: "return true",
@@ -141,5 +149,25 @@ var engine = []mutant{
 		File: "do.go", Text: "if ctx.Err() != nil { // while the claim was won", With: "if false { // while the claim was won",
 		Package: ".", Test: "TestDoClaimWonAsTheContextEnds",
 		Why: "f starts although its caller's context has ended",
+	},
+	{
+		File: "internal/engine/claim.go", Text: "(r.Message.Attempt == 0 || r.Message.Attempt >= refusedReceives)", With: "true",
+		Package: "internal/coretest/outages", Test: "TestClaimRefusedAfterALongWait",
+		Why: "what has waited for a day becomes a dead letter as soon as the store refuses its claim for a moment",
+	},
+	{
+		File: "internal/engine/claim.go", Text: "from = latest(latest(from, r.Message.Meta.NotBefore), r.Message.Meta.Postponed)", With: "from = latest(from, r.Message.Meta.NotBefore)",
+		Package: "internal/coretest/outages", Test: "TestClaimRefusedAfterALongWait",
+		Why: "the same, of a job that its handler had postponed",
+	},
+	{
+		File: "internal/engine/settle.go", Text: "since = time.Since(r.f.epoch) - lasts // before", With: "_ = lasts // before",
+		Package: "internal/coretest/outages", Test: "TestRefusalAfterAnOutageOfSettlements",
+		Why: "an end that waited for an outage is given up at the first error of its own, and its job runs again",
+	},
+	{
+		File: "internal/engine/settle.go", Text: "if v.Class != verdict.Postponed {\n", With: "if true {\n",
+		Package: "internal/coretest/jobs", Test: "TestCarriedUnderAKeyOfTheUsers",
+		Why: "a job that sleeps for longer than Retention loses its steps, and becomes a letter instead of going on",
 	},
 }

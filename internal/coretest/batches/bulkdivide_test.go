@@ -95,6 +95,7 @@ func TestBulkDividesNoOutage(t *testing.T) {
 		"it errs at the last attempt": {rig.ErrBoom, 1, 199},
 		"it asks for time":            {onceq.RetryAfter(time.Hour, rig.ErrBoom), 1, 1},
 		"it hangs":                    {context.DeadlineExceeded, 1, 1},
+		"it was cut off":              {context.Canceled, 1, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var calls atomic.Int64

@@ -190,6 +190,24 @@ func TestBulkRecordsItsStarts(t *testing.T) {
 	}
 }
 
+// The starts of a batch that is larger than a call of the store may be are recorded in several.
+func TestBulkRecordsItsStartsInParts(t *testing.T) {
+	got := newBatchesSeen()
+	h := onceq.Bulk(onceq.BulkOptions{Max: 5}, func(_ context.Context, js []*onceq.Job) []error {
+		got.note(js)
+		return nil
+	})
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		r.Send(rig.Numbered("k", 5)...)
+		r.RunFor(time.Second)
+		if ns := got.sizes(); !slices.Equal(ns, []int{5}) || r.Store.Renews.Load() != 3 {
+			t.Errorf("batches of %v, and %d calls recorded the starts; want one of 5, and 3", ns, r.Store.Renews.Load())
+		}
+	}, inBatches(5, h), rig.Parks, func(r *rig.Rig) {
+		r.Store.ChangeLimits = func(l dedupe.Limits) dedupe.Limits { l.MaxBatch = 2; return l }
+	})
+}
+
 // Whose start is not confirmed does not begin, is not parked, and counts no attempt. The others of
 // its batch begin.
 func TestBulkWhoseStartIsNotConfirmed(t *testing.T) {

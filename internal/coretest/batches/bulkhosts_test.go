@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/adapters/membroker"
@@ -17,7 +19,8 @@ import (
 	"github.com/onceq/onceq/internal/must"
 )
 
-// Two workers with one Bulk fill batches together.
+// Two workers with one Bulk fill batches together. Under Park each start is recorded where its job
+// has its claim, also where that is another store.
 func TestBulkIsShared(t *testing.T) {
 	var got *batchesSeen
 	h := onceq.Bulk(onceq.BulkOptions{Max: 4, Linger: time.Second}, func(_ context.Context, js []*onceq.Job) []error {
@@ -27,7 +30,7 @@ func TestBulkIsShared(t *testing.T) {
 	rig.Bubble(t, nil, func(r *rig.Rig) {
 		got = newBatchesSeen()
 		second := rig.NewQueue(r.T, membroker.Options{})
-		other := r.Worker(func(c *rig.Setup) { c.Broker, c.Scope = second, "second" })
+		other := r.Worker(func(c *rig.Setup) { c.Broker, c.Scope, c.Store = second, "second", rig.NewStore(r.T) })
 		ctx, stop := context.WithCancel(r.Context())
 		done := make(chan error, 1)
 		go func() { done <- other.Run(ctx) }()
@@ -46,7 +49,34 @@ func TestBulkIsShared(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
-	}, inBatches(4, h))
+	}, inBatches(4, h), rig.Parks)
+}
+
+// A worker keeps nothing of a batch that has ended: its messages are the user's memory.
+func TestBulkIsForgotten(t *testing.T) {
+	var mu sync.Mutex
+	var jobs []weak.Pointer[onceq.Job]
+	h := onceq.Bulk(onceq.BulkOptions{Max: 5}, func(_ context.Context, js []*onceq.Job) []error {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, j := range js {
+			jobs = append(jobs, weak.Make(j))
+		}
+		return nil
+	})
+	rig.Bubble(t, nil, func(r *rig.Rig) {
+		r.Start()
+		r.Send(rig.Numbered("k", 100)...)
+		rig.Pass(time.Minute)
+		runtime.GC()
+		mu.Lock()
+		defer mu.Unlock()
+		all := len(jobs)
+		jobs = slices.DeleteFunc(jobs, func(j weak.Pointer[onceq.Job]) bool { return j.Value() == nil })
+		if all != 100 || len(jobs) > 20 {
+			t.Errorf("%d of %d jobs that have ended are kept", len(jobs), all)
+		}
+	}, inBatches(10, h))
 }
 
 func TestBulkUnderAMux(t *testing.T) {

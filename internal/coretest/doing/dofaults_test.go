@@ -260,6 +260,35 @@ func TestDoUnsettled(t *testing.T) {
 	}
 }
 
+// What a call of Do has given back has no letter that would bring it: its caller comes again. So
+// its late release frees a key that was parked meanwhile, and the next call runs.
+func TestDoLateRelease(t *testing.T) {
+	rig.BubbleDo(t, func(d *rig.Doer) {
+		said := make(chan error, 1)
+		go func() {
+			_, err := d.Do("a", nil, func(context.Context, *onceq.Job) (int, error) {
+				d.Store.Fails(rig.ErrBoom, onceqtest.Settle, onceqtest.Renew)
+				rig.Takes(20 * time.Second)
+				return 0, errNoEffect
+			})
+			said <- err
+		}()
+		rig.Pass(onceq.DefaultLease + 2*time.Second)
+		q := dedupe.ClaimRequest{Key: rig.Key("a"), Token: dedupe.Token{9}, TTL: time.Minute, Policy: dedupe.Park}
+		if cs, err := d.Store.Store.Claim(d.Context(), []dedupe.ClaimRequest{q}); err != nil || cs[0].Outcome != dedupe.IsParked {
+			t.Fatalf("another process's claim: %+v, %v", cs, err)
+		}
+		d.Store.Heals()
+		if err := <-said; !errors.Is(err, errNoEffect) {
+			t.Errorf("the call: %v", err)
+		}
+		v, err := d.Do("a", nil, rig.Gives(9, nil))
+		d.Wants("the next call", v, err, 9, nil)
+	}, rig.Parks, rig.With(func(c *rig.Setup) { c.SettleTimeout = 30 * time.Second }))
+}
+
+var errNoEffect = errors.New("no effect")
+
 // A process dies at each of its calls. The next one finds the result, runs f again, or is told that
 // nobody knows.
 func TestDoCrash(t *testing.T) {

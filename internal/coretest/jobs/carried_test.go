@@ -278,7 +278,8 @@ func TestCarriedForItsReceives(t *testing.T) {
 }
 
 // A copy that comes before its time is carried as well, whoever says what a job's key is: a sleep
-// lasts longer than the queue keeps a message, and so does a not-before.
+// lasts longer than the queue keeps a message, and so does a not-before. It lasts longer than
+// Retention, too, and its record waits for it.
 func TestCarriedUnderAKeyOfTheUsers(t *testing.T) {
 	to, woke := &copies{}, 0
 	rig.Bubble(t, asleep(10*day, &woke), func(r *rig.Rig) {
@@ -294,6 +295,7 @@ func TestCarriedUnderAKeyOfTheUsers(t *testing.T) {
 		}
 	}, rig.Preset(membroker.SQSStandard), carrying(to), kept(4*day), func(r *rig.Rig) {
 		r.Cfg.Key = func(m *broker.Message) (dedupe.Key, error) { return dedupe.Key{Key: m.Meta.Key}, nil }
+		r.Cfg.Retention = 5 * day
 	}, rig.Warnings)
 }
 

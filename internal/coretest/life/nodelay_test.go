@@ -45,8 +45,10 @@ func TestQueueWithoutNackDelays(t *testing.T) {
 				if err := r.Stop(); err != nil {
 					t.Errorf("Run: %v", err)
 				}
-				if d, err := r.Q.Depth(r.Context()); err != nil || d.Visible != 1 || !slices.Equal(r.Q.Delays("a"), make([]time.Duration, 2)) {
-					t.Errorf("after the drain the queue is %+v, %v, and it was nacked with %v", d, err, r.Q.Delays("a"))
+				// The receive that waits when the drain begins may bring it once more.
+				ds := r.Q.Delays("a")
+				if d, err := r.Q.Depth(r.Context()); err != nil || d.Visible != 1 || len(ds) < 2 || len(ds) > 3 || slices.Max(ds) > 0 {
+					t.Errorf("after the drain the queue is %+v, %v, and it was nacked with %v", d, err, ds)
 				}
 			}, rig.With(func(c *rig.Setup) { c.Concurrency = 1 }))
 		})

@@ -26,11 +26,22 @@ import (
 // of what a worker does about them, and while an Observer stands in the way.
 
 // TestStoreHangsAtBoot: a store that never answers, and ignores its context, does not keep Run from
-// ending before it has begun.
+// ending before it has begun. Health and the log tell of it.
 func TestStoreHangsAtBoot(t *testing.T) {
+	hangsAtBoot(t, func(s *rig.Store, release chan struct{}) {
+		s.OnGet = func() error { <-release; return rig.ErrBoom }
+	})
+	hangsAtBoot(t, func(s *rig.Store, release chan struct{}) { // the call after a read that is refused
+		s.OnGet = func() error { return rig.ErrBoom }
+		s.OnRenew = func(_ []dedupe.Renewal, as []dedupe.Renewed) []dedupe.Renewed { <-release; return as }
+	})
+}
+
+func hangsAtBoot(t *testing.T, hang func(s *rig.Store, release chan struct{})) {
+	t.Helper()
 	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
 		release := make(chan struct{})
-		r.Store.Set(func(s *rig.Store) { s.OnGet = func() error { <-release; return rig.ErrBoom } })
+		r.Store.Set(func(s *rig.Store) { hang(s, release) })
 		r.Send("a")
 		r.Start()
 		rig.Pass(10 * time.Second)
@@ -164,10 +175,14 @@ func TestFirstReadByCall(t *testing.T) {
 }
 
 // TestRequiredRulesUnread: where rules are required, nothing starts before they were read, also
-// where nobody can say why they were not.
+// where nobody can say why they were not. A batch gives its messages back.
 func TestRequiredRulesUnread(t *testing.T) {
 	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
 		p := must.Get(onceq.NewProcessor(r.Cfg.ProcessorConfig))
+		refuse(r, rig.ErrBoom)
+		if d := r.Batch(r.Context(), onceq.BatchOptions{}, rig.Lasting(time.Hour, "b")...)[0]; d.Action != onceq.Nack || d.Delay < onceq.DefaultLease/2 || r.Seen.Started("b") > 0 {
+			t.Errorf("the batch answers %+v, after %d starts", d, r.Seen.Started("b"))
+		}
 		release := make(chan struct{})
 		r.Store.Set(func(s *rig.Store) { s.OnGet = func() error { <-release; return nil } })
 		do := func(ctx context.Context) error {
@@ -259,15 +274,18 @@ func TestPauseUnderSlowObserver(t *testing.T) {
 }
 
 // throttled and queried are errors as AWS's SDK and as pgx answer them.
-type throttled struct{}
+type throttled string
 
-func (throttled) Error() string     { return "rate exceeded" }
-func (throttled) ErrorCode() string { return "ThrottlingException" }
+func (throttled) Error() string       { return "rate exceeded" }
+func (c throttled) ErrorCode() string { return string(c) }
 
 type queried string
 
 func (q queried) Error() string    { return "ERROR (SQLSTATE " + string(q) + ")" }
 func (q queried) SQLState() string { return string(q) }
+
+// errPanics has the store panic.
+var errPanics = errors.New("the store panics")
 
 // TestSlowRulesAtBoot: a store that is slow, locked or throttled when a worker reads the rules has
 // not refused them. So a worker that starts during a pause runs nothing, however long that takes.
@@ -280,9 +298,16 @@ func TestSlowRulesAtBoot(t *testing.T) {
 		"hangs":               {},
 		"locked":              {err: fmt.Errorf("memstore: %w", dedupe.ErrBusy)},
 		"times out":           {err: fmt.Errorf("read: %w", os.ErrDeadlineExceeded)},
-		"throttled by AWS":    {err: fmt.Errorf("operation error DynamoDB: GetItem: %w", throttled{})},
+		"throttled by AWS":    {err: fmt.Errorf("operation error DynamoDB: GetItem: %w", throttled("ThrottlingException"))},
+		"a hot partition":     {err: throttled("ProvisionedThroughputExceededException")},
+		"an account's limit":  {err: throttled("RequestLimitExceeded")},
+		"no such table":       {err: throttled("ResourceNotFoundException"), refuses: true},
 		"statement timeout":   {err: fmt.Errorf("pgstore: %w", queried("57014"))},
 		"too many clients":    {err: queried("53300")},
+		"a lost connection":   {err: queried("08006")},
+		"a deadlock":          {err: queried("40P01")},
+		"a lock's timeout":    {err: queried("55P03")},
+		"a store that panics": {err: errPanics, refuses: true},
 		"permission denied":   {err: queried("42501"), refuses: true},
 		"an empty SQLSTATE":   {err: queried(""), refuses: true},
 		"anything that fails": {err: rig.ErrBoom, refuses: true},
@@ -295,6 +320,9 @@ func TestSlowRulesAtBoot(t *testing.T) {
 						if c.err == nil {
 							rig.Takes(5 * time.Second)
 							return context.DeadlineExceeded
+						}
+						if errors.Is(c.err, errPanics) {
+							panic(c.err)
 						}
 						return c.err
 					}
@@ -316,6 +344,29 @@ func TestSlowRulesAtBoot(t *testing.T) {
 			}, rig.Steered)
 		})
 	}
+}
+
+// TestRefusalsAmongSlowRules: a store that is slow in between has not refused the rules for 30 s.
+func TestRefusalsAmongSlowRules(t *testing.T) {
+	rig.Bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig.Rig) {
+		r.Orders(time.Hour, ofQueue)
+		began := time.Now()
+		r.Store.Set(func(s *rig.Store) {
+			s.OnGet = func() error {
+				if time.Since(began)%(20*time.Second) < 10*time.Second {
+					return rig.ErrBoom
+				}
+				return dedupe.ErrBusy
+			}
+		})
+		r.Send("a")
+		r.Start()
+		rig.Pass(10 * time.Minute)
+		r.WantOutcomes("a")
+		if h := r.W.Health(); h.State != onceq.StateStarting {
+			t.Errorf("the worker is %+v", h)
+		}
+	}, rig.Steered, rig.Warnings)
 }
 
 // TestRulesReadHangsLater: a read that does not come back is told of, also of a worker that has

@@ -74,7 +74,7 @@ func TestPoisonedEndStopsNobody(t *testing.T) {
 }
 
 // A refusal that follows an outage counts from its own beginning, although the outage was longer
-// than SettleTimeout.
+// than SettleTimeout. It is one where the store answers other ends.
 func TestRefusalAfterAnOutageOfSettlements(t *testing.T) {
 	rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
 		r.Store.Fails(rig.ErrBoom, onceqtest.Settle)
@@ -84,14 +84,22 @@ func TestRefusalAfterAnOutageOfSettlements(t *testing.T) {
 		refused := 0
 		r.Store.Set(func(s *rig.Store) {
 			s.Fault = nil
-			s.OnSettle = func(_ []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
-				if refused++; refused < 3 {
-					as[0] = dedupe.Settled{Err: dedupe.ErrBusy}
+			s.OnSettle = func(ss []dedupe.Settlement, as []dedupe.Settled) []dedupe.Settled {
+				for i := range ss {
+					if ss[i].Key.Key != "a" {
+						continue
+					}
+					if refused++; refused < 5 {
+						as[i] = dedupe.Settled{Err: rig.ErrBoom}
+					}
 				}
 				return as
 			}
 		})
-		rig.Pass(time.Minute)
+		for _, k := range rig.Numbered("k", 60) {
+			r.Send(k)
+			rig.Pass(time.Second)
+		}
 		r.WantOutcomes("a", "done")
 		r.WantQueue(0)
 	}, rig.With(func(c *rig.Setup) { c.SettleTimeout = 30 * time.Second }))

@@ -178,6 +178,36 @@ func TestClaimRefusedForADayIsALetter(t *testing.T) {
 	}, rig.Preset(membroker.SQSStandard))
 }
 
+// A message that has only waited for a day is not to blame: in a backlog, until its time, or for a
+// handler that had postponed it.
+func TestClaimRefusedAfterALongWait(t *testing.T) {
+	for _, c := range []struct {
+		preset membroker.Preset
+		waits  func(m *broker.Meta, until time.Time)
+	}{
+		{membroker.SQSStandard, func(*broker.Meta, time.Time) {}}, // which counts receives
+		{membroker.PubSub, func(m *broker.Meta, until time.Time) { m.NotBefore = until }},
+		{membroker.PubSub, func(m *broker.Meta, until time.Time) { m.Postponed = until }},
+	} {
+		rig.Bubble(t, rig.Returns(nil), func(r *rig.Rig) {
+			erring(r, rig.ErrBoom, func(key string) bool { return key == "bad" })
+			m := rig.Message("bad")
+			c.waits(m.Meta, time.Now().Add(48*time.Hour))
+			r.PutRaw(m)
+			rig.Pass(48 * time.Hour)
+			r.Start()
+			for n := range 60 {
+				r.Send("k" + strconv.Itoa(n))
+				rig.Pass(time.Minute)
+			}
+			r.NoLetters()
+			r.Store.Set(func(s *rig.Store) { s.OnClaim = nil })
+			rig.Pass(10 * time.Minute)
+			r.WantOutcomes("bad", append(slices.Repeat([]string{"claim-refused"}, len(r.Seen.Of("bad"))-1), "done")...)
+		}, rig.Preset(c.preset))
+	}
+}
+
 // Where no other claim comes, the worker makes a claim of its own, to see whether the store answers
 // that. So the letter comes in time, and nothing remains of what was claimed.
 func TestClaimRefusedOnAQuietQueueIsALetter(t *testing.T) {
