@@ -120,7 +120,7 @@ func TestFunction(t *testing.T) {
 	}
 	require.Equal(t, want, got, "the balances")
 	require.Equal(t, payments, lines, "the lines of the ledger")
-	// Which of the two keys of one payment books it is decided by who is killed. If it is the second,
+	// Who is killed decides which of the two keys of one payment books it. If it is the second,
 	// both messages of the first key are letters.
 	keys := letters(t, client, dead)
 	require.True(t, slices.Equal(keys, []string{"another", "nothing"}) || slices.Equal(keys, []string{"nothing", "p-00"}),

@@ -125,8 +125,8 @@ func plan(speed string, pkgs []string) ([]leg, error) {
 		one, two := append(slices.Clip(shuffled), "-p=1"), append(slices.Clip(shuffled), "-p=2")
 		return []leg{
 			{env: partEnv + "=rest", flags: two, pkgs: append([]string{"./" + matrix}, servers...)},
-			// What computes leaves the processors to what waits. So a server answers in time, and nothing
-			// waits alone at the end.
+			// What computes leaves the processors to what waits. So servers answer in time, and
+			// nothing waits alone at the end.
 			{env: partEnv + "=raced", raced: true, yields: true, flags: two, pkgs: raced, then: &leg{yields: true, flags: two, pkgs: late}},
 			{flags: one, pkgs: aside},
 		}, nil
