@@ -3,7 +3,6 @@ package onceq
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"iter"
 	"log/slog"
 	"math/rand/v2"
@@ -15,8 +14,8 @@ import (
 	"github.com/onceq/onceq/dlq"
 	"github.com/onceq/onceq/internal/durations"
 	"github.com/onceq/onceq/internal/engine"
+	"github.com/onceq/onceq/internal/safelog"
 	"github.com/onceq/onceq/internal/values"
-	"github.com/onceq/onceq/internal/verdict"
 )
 
 // This file owns ProcessorConfig: the defaults, the bounds, and what is refused. NewProcessor calls
@@ -150,7 +149,7 @@ func (c ProcessorConfig) withDefaults() ProcessorConfig {
 	if c.Logger == nil {
 		c.Logger = slog.New(warnings{slog.Default().Handler()})
 	}
-	c.Logger = slog.New(guarded{c.Logger.Handler()})
+	c.Logger = safelog.New(c.Logger)
 	return c
 }
 
@@ -392,53 +391,3 @@ func (w warnings) Enabled(ctx context.Context, l slog.Level) bool {
 func (w warnings) WithAttrs(as []slog.Attr) slog.Handler { return warnings{w.Handler.WithAttrs(as)} }
 
 func (w warnings) WithGroup(name string) slog.Handler { return warnings{w.Handler.WithGroup(name)} }
-
-// guarded is the handler of the user's Logger. Goroutines of ours call it, so that a panic of its
-// would end the process, and with it all jobs that run. It loses the line instead, and tells of it
-// in a line without what may have been to blame.
-type guarded struct{ slog.Handler }
-
-func (g guarded) Enabled(ctx context.Context, l slog.Level) (on bool) {
-	defer func() { _ = recover() }()
-	return g.Handler.Enabled(ctx, l)
-}
-
-func (g guarded) Handle(ctx context.Context, r slog.Record) (err error) {
-	defer func() {
-		v := recover()
-		if v == nil {
-			return
-		}
-		defer func() { _ = recover() }() // then nothing can be told
-		line := slog.NewRecord(time.Now(), slog.LevelError, "onceq: the Logger panicked", 0)
-		line.AddAttrs(slog.String("line", verdict.Clip(r.Message, verdict.MaxText)), slog.String("panic", panicText(v)))
-		err = g.Handler.Handle(ctx, line)
-	}()
-	return g.Handler.Handle(ctx, r)
-}
-
-func (g guarded) WithAttrs(as []slog.Attr) (h slog.Handler) {
-	defer func() {
-		if recover() != nil {
-			h = g
-		}
-	}()
-	return guarded{g.Handler.WithAttrs(as)}
-}
-
-func (g guarded) WithGroup(name string) (h slog.Handler) {
-	defer func() {
-		if recover() != nil {
-			h = g
-		}
-	}()
-	return guarded{g.Handler.WithGroup(name)}
-}
-
-// panicText is what v says of itself, which may panic as well.
-func panicText(v any) string {
-	if err, ok := v.(error); ok {
-		return verdict.Text(err)
-	}
-	return verdict.Clip(fmt.Sprint(v), verdict.MaxText)
-}

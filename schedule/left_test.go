@@ -1,6 +1,7 @@
 package schedule
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/controlstore"
+	"github.com/onceq/onceq/internal/rig"
 )
 
 // TestPoisonedInstant: an instant whose message cannot be made holds up none of those that come
@@ -54,5 +56,19 @@ func TestFullList(t *testing.T) {
 		if n := w.log.Count("level=WARN", "list of schedules is full", "the limit is 262144"); n != 1 {
 			t.Errorf("%d lines tell that the list is full: %s", n, &w.log)
 		}
+	})
+}
+
+// TestLoggerPanics: a Logger that panics costs its line, and the scheduler goes on.
+func TestLoggerPanics(t *testing.T) {
+	inWorld(t, func(w *world) {
+		ctx, stop := context.WithTimeout(w.Context(), time.Hour)
+		defer stop()
+		time.AfterFunc(10*time.Minute, w.store.Heals)
+		w.store.Fails(errors.New("away"))
+		if err := Run(ctx, w.store, list(w.entry("late", w.cron("30 * * * *", "UTC"))), &Options{Logger: rig.Broken()}); err != nil {
+			t.Error(err)
+		}
+		w.wants("late", at("00:30:00"))
 	})
 }

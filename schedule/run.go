@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/engine"
 	"github.com/onceq/onceq/internal/retry"
+	"github.com/onceq/onceq/internal/safelog"
 	"github.com/onceq/onceq/internal/values"
 )
 
@@ -22,7 +23,8 @@ import (
 
 // Options say how a scheduler runs. nil means the defaults.
 type Options struct {
-	// Logger gets what a person should look at. Default: slog.Default.
+	// Logger gets what a person should look at. Default: slog.Default. One that panics loses its
+	// line.
 	Logger *slog.Logger
 }
 
@@ -63,6 +65,7 @@ func newRunner(s dedupe.Store, es func(context.Context) ([]Entry, error), o *Opt
 	if o != nil && o.Logger != nil {
 		r.log = o.Logger
 	}
+	r.log = safelog.New(r.log)
 	return r, nil
 }
 

@@ -101,6 +101,17 @@ func TestWarningsWithoutALogger(t *testing.T) {
 	})
 }
 
+// TestLoggerPanics: a Logger that panics costs its line, and no invocation.
+func TestLoggerPanics(t *testing.T) {
+	bubble(t, func(context.Context, *onceq.Job) error { return nil }, func(r *rig) {
+		r.o.Logger = rigs.Broken()
+		r.o.Queue = &asked{watched: r.seen}
+		r.send("a")
+		failed, err := r.invoke(r.function(), r.receive(5*time.Minute))
+		r.want(failed, err)
+	})
+}
+
 // An invocation whose context ends in hundreds of years holds its messages for as long as the queue
 // takes.
 func TestTheLongestInvocation(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/durations"
+	"github.com/onceq/onceq/internal/safelog"
 	"github.com/onceq/onceq/internal/sqswire"
 	"github.com/onceq/onceq/internal/values"
 )
@@ -82,6 +83,7 @@ type Options struct {
 	TrustTopics []string
 	// Logger gets what a person should look at and the Processor does not log itself. nil =
 	// slog.Default, as it is when the Handler is made. slog.New(slog.DiscardHandler) silences it.
+	// One that panics loses its line.
 	Logger *slog.Logger
 }
 
@@ -110,6 +112,7 @@ func (o Options) complete(b *onceq.Batches) (Options, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	o.Logger = safelog.New(o.Logger)
 	switch {
 	case b == nil:
 		return o, errors.New("sqslambda: Handler: the Batches are nil; onceq.Processor.Batches makes them")

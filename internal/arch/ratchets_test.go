@@ -15,7 +15,7 @@ import (
 // mostLines is how many lines of Go the tree has at most, tests and all; make weight counts them.
 // Raise it with a reason, for something that users asked for. The last: it fell by 1,500, because
 // tests make what they need in a line (internal/must), and share more of it.
-const mostLines = 309_000
+const mostLines = 309_100
 
 var update = flag.Bool("update", false, "write ratchets.txt and intake.txt as the code is now")
 

@@ -66,9 +66,19 @@ var core = []mutant{
 		Why: "nobody is told that rules are not read, because a read never comes back",
 	},
 	{
-		File: "config.go", Text: "\tc.Logger = slog.New(guarded{c.Logger.Handler()})\n", With: "",
+		File: "config.go", Text: "c.Logger = safelog.New(c.Logger)", With: "_ = safelog.New(c.Logger)",
 		Package: "internal/coretest/operating", Test: "TestLoggerPanics",
 		Why: "a Logger that panics ends the process, and with it all jobs that run",
+	},
+	{
+		File: "schedule/run.go", Text: "r.log = safelog.New(r.log)", With: "_ = safelog.New(r.log)",
+		Package: "schedule", Test: "TestLoggerPanics",
+		Why: "a Logger that panics ends the scheduler's process",
+	},
+	{
+		File: "adapters/sqslambda/options.go", Text: "o.Logger = safelog.New(o.Logger)", With: "_ = safelog.New(o.Logger)",
+		Package: "adapters/sqslambda", Test: "TestLoggerPanics",
+		Why: "a Logger that panics ends each invocation",
 	},
 	{
 		File: "control/once.go", Text: "\tcase <-call.Done():\n\t\treturn dedupe.Renewed{}", With: "\tcase <-make(chan int):\n\t\treturn dedupe.Renewed{}",

@@ -2,6 +2,7 @@ package rig
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"slices"
 	"strings"
@@ -43,3 +44,11 @@ func (l *Log) Lines(texts ...string) (found []string) {
 
 // Count is how many lines hold all the texts.
 func (l *Log) Count(texts ...string) int { return len(l.Lines(texts...)) }
+
+// Broken is a Logger that panics at each line: it has no handler to call.
+func Broken() *slog.Logger { return slog.New(broken{}) }
+
+type broken struct{ slog.Handler }
+
+func (broken) Enabled(context.Context, slog.Level) bool { return true }
+func (b broken) WithAttrs([]slog.Attr) slog.Handler     { return b }

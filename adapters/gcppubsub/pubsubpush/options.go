@@ -9,6 +9,7 @@ import (
 
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/internal/durations"
+	"github.com/onceq/onceq/internal/safelog"
 )
 
 // This file owns the options, and how the time of a request is divided. New calls complete, once,
@@ -60,7 +61,7 @@ type Options struct {
 	Attributes []string
 	// Logger gets one warning for each request that is refused; what becomes of jobs the Processor
 	// logs itself. nil = slog.Default, as it is when the Handler is made.
-	// slog.New(slog.DiscardHandler) silences it.
+	// slog.New(slog.DiscardHandler) silences it. One that panics loses its line.
 	Logger *slog.Logger
 }
 
@@ -72,6 +73,7 @@ func (o Options) complete(b *onceq.Batches) (Options, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	o.Logger = safelog.New(o.Logger)
 	switch {
 	case b == nil:
 		return o, errors.New("pubsubpush: New: the Batches are nil; onceq.Processor.Batches makes them")

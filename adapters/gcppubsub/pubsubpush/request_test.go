@@ -20,6 +20,7 @@ import (
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/dedupe"
 	"github.com/onceq/onceq/internal/must"
+	rigs "github.com/onceq/onceq/internal/rig"
 )
 
 // This file owns the forms in which a message comes, and what is refused. Each test has a rig of
@@ -366,5 +367,14 @@ func TestRefusalsAreLogged(t *testing.T) {
 	}
 	if text := r.log.String(); !strings.Contains(text, "level=WARN") || !strings.Contains(text, "a request is refused") {
 		t.Errorf("logged %q", text)
+	}
+}
+
+// TestLoggerPanics: a Logger that panics costs its line, and the request is answered.
+func TestLoggerPanics(t *testing.T) {
+	r := newRig(t, new(runs).Handle)
+	r.o.Logger = rigs.Broken()
+	if w := r.serve(post([]byte("{"))); w.Code < 400 || w.Code > 499 {
+		t.Errorf("answered %d", w.Code)
 	}
 }

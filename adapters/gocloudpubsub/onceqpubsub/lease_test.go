@@ -19,6 +19,7 @@ import (
 	"github.com/onceq/onceq/adapters/gocloudpubsub/onceqpubsub"
 	"github.com/onceq/onceq/adapters/membroker"
 	"github.com/onceq/onceq/broker"
+	"github.com/onceq/onceq/internal/rig"
 )
 
 // This file tests what gocloud's suite does not: leases, acks that fail, and the end. Each test
@@ -125,7 +126,9 @@ func playLeasesOn(t *testing.T, p membroker.Preset, o onceqpubsub.SubscriptionOp
 		}
 		l := &leased{T: t, plain: b, queue: &hooked{Broker: b}, log: &strings.Builder{}}
 		o.Visibility = leaseTime
-		o.Logger = slog.New(slog.NewTextHandler(l.log, nil))
+		if o.Logger == nil {
+			o.Logger = slog.New(slog.NewTextHandler(l.log, nil))
+		}
 		if l.sub, err = onceqpubsub.OpenSubscription(l.queue, &o); err != nil {
 			t.Fatal(err)
 		}
@@ -379,6 +382,23 @@ func TestOutage(t *testing.T) {
 				t.Errorf("the log does not say %q: %s", want, l.log)
 			}
 		}
+	})
+}
+
+// TestLoggerPanics: goroutines of ours log, and a Logger that panics costs its line alone.
+func TestLoggerPanics(t *testing.T) {
+	playLeases(t, onceqpubsub.SubscriptionOptions{Logger: rig.Broken()}, func(l *leased) {
+		back := time.Now().Add(time.Minute)
+		l.queue.receive = func() error {
+			if time.Now().Before(back) {
+				return errAway
+			}
+			return nil
+		}
+		l.put("a")
+		l.take().Ack()
+		synctest.Wait()
+		l.depth(broker.Depth{})
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/onceq/onceq"
 	"github.com/onceq/onceq/broker"
 	"github.com/onceq/onceq/internal/durations"
+	"github.com/onceq/onceq/internal/safelog"
 )
 
 // This file owns what OpenTopic and OpenSubscription may be told, their defaults and their bounds.
@@ -65,7 +66,7 @@ type SubscriptionOptions struct {
 	// broker takes, 10 at once.
 	AckBatcherOptions batcher.Options
 	// Logger is told of calls that are tried again, of leases that were lost, and of acks that were
-	// given up. nil = slog.Default.
+	// given up. nil = slog.Default. One that panics loses its line.
 	Logger *slog.Logger
 	// Close is called once, when the Subscription is shut down. Default nil: the Receiver stays
 	// open, because whoever made it may use it elsewhere.
@@ -115,6 +116,7 @@ func (o SubscriptionOptions) finish(l broker.Limits) (SubscriptionOptions, error
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
+	o.Logger = safelog.New(o.Logger)
 	if o.Visibility == 0 {
 		o.Visibility = max(onceq.DefaultVisibility, l.MinHold)
 		if l.MaxHold > 0 {
