@@ -59,13 +59,13 @@ func newRunner(s dedupe.Store, es func(context.Context) ([]Entry, error), o *Opt
 		return nil, errors.New("schedule: Run: es, which lists the entries, is nil")
 	}
 	r := &runner{
-		s: s, es: es, log: slog.Default(), every: askEach, back: make(chan func()), over: make(chan struct{}),
+		s: s, es: es, every: askEach, back: make(chan func()), over: make(chan struct{}),
 		on: map[string]*entry{}, failing: map[string]bool{}, lanes: map[any]chan struct{}{},
 	}
-	if o != nil && o.Logger != nil {
-		r.log = o.Logger
+	if o == nil {
+		o = &Options{}
 	}
-	r.log = safelog.New(r.log)
+	r.log = safelog.New(o.Logger)
 	return r, nil
 }
 

@@ -109,9 +109,6 @@ func (o Options) complete(b *onceq.Batches) (Options, error) {
 	if o.Concurrency == 0 {
 		o.Concurrency = DefaultConcurrency
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
 	o.Logger = safelog.New(o.Logger)
 	switch {
 	case b == nil:

@@ -71,7 +71,7 @@ var core = []mutant{
 		Why: "a Logger that panics ends the process, and with it all jobs that run",
 	},
 	{
-		File: "schedule/run.go", Text: "r.log = safelog.New(r.log)", With: "_ = safelog.New(r.log)",
+		File: "schedule/run.go", Text: "r.log = safelog.New(o.Logger)", With: "r.log = o.Logger\n\t_ = safelog.New",
 		Package: "schedule", Test: "TestLoggerPanics",
 		Why: "a Logger that panics ends the scheduler's process",
 	},

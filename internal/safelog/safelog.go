@@ -2,6 +2,7 @@
 package safelog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -12,8 +13,10 @@ import (
 
 // New is the user's Logger for goroutines of ours, where a panic of its handler would end the
 // process, and with it all jobs that run. It loses the line instead, and tells of it in a line
-// without what may have been to blame.
-func New(l *slog.Logger) *slog.Logger { return slog.New(guarded{l.Handler()}) }
+// without what may have been to blame. nil = slog.Default, as it is now.
+func New(l *slog.Logger) *slog.Logger {
+	return slog.New(guarded{cmp.Or(l, slog.Default()).Handler()})
+}
 
 type guarded struct{ slog.Handler }
 

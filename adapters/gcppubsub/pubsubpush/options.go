@@ -70,9 +70,6 @@ func (o Options) complete(b *onceq.Batches) (Options, error) {
 	if o.MaxBody == 0 {
 		o.MaxBody = DefaultMaxBody
 	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
 	o.Logger = safelog.New(o.Logger)
 	switch {
 	case b == nil:

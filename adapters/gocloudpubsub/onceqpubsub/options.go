@@ -113,9 +113,6 @@ func checkBatcher(field string, o batcher.Options) error {
 
 // finish fills in the defaults that suit a broker with these limits, and checks the rest.
 func (o SubscriptionOptions) finish(l broker.Limits) (SubscriptionOptions, error) {
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
 	o.Logger = safelog.New(o.Logger)
 	if o.Visibility == 0 {
 		o.Visibility = max(onceq.DefaultVisibility, l.MinHold)
